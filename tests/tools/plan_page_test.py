@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from page_look import Browser, check
+from page_look import Browser, check, check_look
 
 
 def click(cell):
@@ -123,7 +123,11 @@ def check_report_page(browser, page):
     inside = browser.value_of("[...document.querySelectorAll('svg')].every(s => [...s.querySelectorAll('text')].every(t => "
                               "t.getBBox().x >= -1 && t.getBBox().x + t.getBBox().width <= s.viewBox.baseVal.width + 1))")
     check(inside, "every text of a drawing lies within it")
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    for width in (800, 400):
+        for theme in ("light", "dark"):
+            browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+            browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+            check_look(browser, f"the report, {width} pixels, {theme}", width)
     ground = browser.value_of("getComputedStyle(document.body).backgroundColor")
     check(ground == "rgb(18, 22, 29)", f"it is dark in the dark: {ground}")
     browser.call("Emulation.setEmulatedMedia", features=[])

@@ -644,6 +644,66 @@ TEST(Charts, DrawValuesOfAnySize) {
   EXPECT_THAT(chart_figure({.title = "a & b"}), HasSubstr("<b>a &amp; b</b>"));
 }
 
+// What a figure's axis has: its numbers, bottom up, and then its unit.
+std::vector<std::string> axis_of(const std::string& figure) {
+  std::vector<std::string> found;
+  for (const std::string& name : {std::string("tick"), std::string("unit")}) {
+    const std::string begin = "<text class=\"" + name + "\"";
+    for (size_t at = 0; (at = figure.find(begin, at)) != std::string::npos; ++at) {
+      const size_t text = figure.find('>', at) + 1;
+      found.push_back(figure.substr(text, figure.find('<', text) - text));
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> axis_of(const std::string& unit, double low, double high, bool may_be_logarithmic = false) {
+  return axis_of(chart_figure({.title = "a number",
+                               .unit = unit,
+                               .lines = {{"a number", "first", {{1, low}, {2, high}}}},
+                               .may_be_logarithmic = may_be_logarithmic}));
+}
+
+TEST(Charts, HaveBytesAtPowersOfTwoInOneUnit) {
+  constexpr double mib = 1 << 20;
+  EXPECT_THAT(axis_of("bytes", 0, 80 * mib), ElementsAre("0", "16", "32", "48", "64", "80", "MiB"));
+  EXPECT_THAT(axis_of("bytes", 512 * mib, 2560 * mib), ElementsAre("0.5", "1.0", "1.5", "2.0", "2.5", "GiB"));
+  EXPECT_THAT(axis_of("bytes", 0, 0), ElementsAre("0", "1", "B"));
+  // So little apart that one decimal of a MiB does not tell them apart.
+  EXPECT_THAT(axis_of("bytes", 69 * mib, 69 * mib + 4096),
+              ElementsAre("70656", "70657", "70658", "70659", "70660", "KiB"));
+  // A log of others may have anything there.
+  EXPECT_THAT(axis_of("bytes", -5, 1e300).back(), HasSubstr(" bytes"));
+}
+
+TEST(Charts, WriteAllNumbersOfAnAxisInOneWay) {
+  EXPECT_THAT(axis_of("rows/s", 80000, 120000), ElementsAre("80000", "90000", "100000", "110000", "120000", "rows/s"));
+  EXPECT_THAT(axis_of("rows/s", 0, 3e6), ElementsAre("0", "1", "2", "3", "×10⁶ rows/s"));
+  EXPECT_THAT(axis_of("", 0, 5e-5), ElementsAre("0", "10", "20", "30", "40", "50", "×10⁻⁶"));
+  EXPECT_THAT(axis_of("", 0, 0.4), ElementsAre("0.0", "0.1", "0.2", "0.3", "0.4"));
+  EXPECT_THAT(axis_of("", 1e-5, 10, true), ElementsAre("10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "10⁰", "10¹"));
+  EXPECT_THAT(axis_of("", 0.01, 100, true), ElementsAre("0.01", "0.1", "1", "10", "100"));
+}
+
+TEST(Charts, TellNumbersApartThatDifferInTheirLastDigits) {
+  for (const auto& [low, high] : std::vector<std::pair<double, double>>{
+           {2.3025850, 2.3025852}, {1e16, 1e16 + 20}, {-1e9 - 3, -1e9}, {1e300, 1.0000001e300}, {4e-324, 9e-322}}) {
+    for (const char* unit : {"", "bytes", "rows/s"}) {
+      auto texts = axis_of(unit, low, high);
+      std::ranges::sort(texts);
+      EXPECT_EQ(std::ranges::adjacent_find(texts), texts.end()) << low << ": " << testing::PrintToString(texts);
+    }
+  }
+  EXPECT_THAT(axis_of("", 2.3025850, 2.3025852).back(), HasSubstr("2.30258500 + … ×10⁻⁸"));
+}
+
+TEST(Charts, OfBarsHaveTimesInOneUnit) {
+  EXPECT_THAT(axis_of(bars_figure("time", {{"matmul", 0.0055, std::nullopt, ""}})),
+              ElementsAre("0", "1", "2", "3", "4", "5", "ms"));
+  EXPECT_THAT(axis_of(bars_figure("time", {{"matmul", 2.6e-7, std::nullopt, ""}})),
+              ElementsAre("0", "50", "100", "150", "200", "250", "ns"));
+}
+
 TEST(Pages, ShowTextOfOthersAsText) {
   EXPECT_EQ(escaped_html("<a href=\"x\">'&\x1b"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;\\x1b");
   const auto data = json_in_page(json{{"a", "</script><!--"}}.dump());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,14 +18,19 @@ namespace {
 
 // Units of the drawing, which is as wide as its figure.
 constexpr double kWidth = 740;
-constexpr double kHeight = 240;
-constexpr double kLeft = 78;
+// Letters grow in it where the figure is narrow: there is room for lines of 22.
+constexpr double kHeight = 264;
+constexpr double kLeft = 92;
 constexpr double kRight = kWidth - 12;
-constexpr double kTop = 24;
-constexpr double kBottom = kHeight - 34;
+constexpr double kTop = 36;
+constexpr double kBottom = kHeight - 50;
+constexpr double kTextBelow = 18;  // from a line to the text below it
 // From so many times the least value on, the greatest leaves no room to see small ones.
 constexpr double kLogarithmicFrom = 1000;
 constexpr int kMostTicks = 12;
+// That an axis has at most. Steps stand beside each other, and may have many digits.
+constexpr int kTickIntervals = 6;
+constexpr int kStepIntervals = 5;
 
 // The smallest of 1, 2 and 5 times a power of ten that goes at most `most` times into the whole.
 double tick_width(double whole, int most) {
@@ -48,17 +54,10 @@ struct AxisRange {
     return (value / 2 - low / 2) / (high / 2 - low / 2);
   }
 
-  std::vector<double> ticks() const {
+  // The multiples of a width in it, in order.
+  std::vector<double> multiples_of(double width) const {
     std::vector<double> found;
-    if (is_logarithmic) {
-      const double first = std::ceil(std::log10(low));
-      const double last = std::floor(std::log10(high));
-      const double stride = std::max(1.0, std::ceil((last - first) / 6));
-      for (double power = first; power <= last; power += stride) found.push_back(std::pow(10, power));
-      return found;
-    }
-    const double width = tick_width(high / 2 - low / 2, 6) * 2;
-    if (!(width > 0) || !std::isfinite(width)) return {low, high};
+    if (!(width > 0) || !std::isfinite(width)) return found;
     const double begin = std::floor(low / width);
     for (int i = 0; i <= kMostTicks; ++i) {
       const double value = (begin + i) * width;
@@ -67,6 +66,110 @@ struct AxisRange {
     return found;
   }
 };
+
+// The ticks of an axis: where they are, what is written at them, and the unit that all of these have.
+struct AxisTicks {
+  std::vector<double> values;
+  std::vector<std::string> texts;
+  std::string unit;
+};
+
+// 3 of 0.005: so many decimals tell multiples of the width apart.
+int decimals_of(double width) { return std::max(0, static_cast<int>(-std::floor(std::log10(width) + 1e-9))); }
+
+std::string fixed_text(double value, int decimals) { return fmt::format("{:.{}f}", value == 0 ? 0 : value, decimals); }
+
+// "10⁻³"
+std::string power_text(int exponent) {
+  constexpr const char* digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+  std::string text = exponent < 0 ? "10⁻" : "10";
+  for (const char digit : std::to_string(std::abs(exponent))) text += digits[digit - '0'];
+  return text;
+}
+
+// All numbers without a power of ten, or all with the same, which is said with the unit.
+AxisTicks decimal_ticks(const AxisRange& range, const std::string& unit) {
+  constexpr size_t most_characters = 7;
+  constexpr int least_power = -300;
+  const double width = tick_width(range.high / 2 - range.low / 2, kTickIntervals) * 2;
+  AxisTicks ticks{.values = range.multiples_of(width), .texts = {}, .unit = unit};
+  if (ticks.values.empty()) return ticks;
+  const double most = std::max(std::abs(ticks.values.front()), std::abs(ticks.values.back()));
+  int power = 0;
+  if (most >= 1e6 || (most > 0 && most < 1e-3)) {
+    power = std::max(static_cast<int>(std::floor(std::log10(most) / 3)) * 3, least_power);
+  }
+  const auto write = [&](double from) {
+    const double scale = std::pow(10, power);
+    ticks.texts.clear();
+    for (const double value : ticks.values) {
+      ticks.texts.push_back(fixed_text((value - from) / scale, decimals_of(width / scale)));
+    }
+    if (power != 0) ticks.unit = fmt::format("×{}{}{}", power_text(power), unit.empty() ? "" : " ", unit);
+  };
+  write(0);
+  if (std::ranges::max(ticks.texts, {}, &std::string::size).size() <= most_characters) return ticks;
+  // They differ in their last digits alone: what they have in common is said once.
+  const double from = ticks.values.front();
+  power = std::max(static_cast<int>(std::floor(std::log10(width) + 1e-9)), least_power);
+  if (power >= -2 && power <= 2) power = 0;
+  ticks.unit = unit;
+  write(from);
+  const std::string base = std::abs(from) < 1e17 ? fixed_text(from, decimals_of(width)) : fmt::format("{:.17g}", from);
+  ticks.unit = fmt::format("{} + …{}{}", base, ticks.unit.empty() ? "" : " ", ticks.unit);
+  return ticks;
+}
+
+// At powers of two, in the largest unit of which they are an eighth or more.
+AxisTicks byte_ticks(const AxisRange& range) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  const double width = std::max(1.0, std::exp2(std::ceil(std::log2((range.high - range.low) / kTickIntervals))));
+  double scale = 1;
+  size_t unit = 0;
+  while (unit + 1 < std::size(units) && 8 * width >= 1024 * scale) {
+    scale *= 1024;
+    ++unit;
+  }
+  AxisTicks ticks{.values = range.multiples_of(width), .texts = {}, .unit = units[unit]};
+  // An eighth has three decimals, a half has one.
+  const int decimals = width >= scale ? 0 : static_cast<int>(std::log2(scale / width));
+  for (const double value : ticks.values) ticks.texts.push_back(fixed_text(value / scale, decimals));
+  return ticks;
+}
+
+AxisTicks second_ticks(const AxisRange& range) {
+  AxisTicks ticks;
+  const double width = tick_width(range.high - range.low, kTickIntervals);
+  const auto [scale, unit] = width >= 0.1    ? std::pair(1.0, "s")
+                             : width >= 1e-4 ? std::pair(1e-3, "ms")
+                             : width >= 1e-7 ? std::pair(1e-6, "us")
+                                             : std::pair(1e-9, "ns");
+  ticks.values = range.multiples_of(width);
+  ticks.unit = unit;
+  for (const double value : ticks.values) ticks.texts.push_back(fixed_text(value / scale, decimals_of(width / scale)));
+  return ticks;
+}
+
+// At powers of ten.
+AxisTicks logarithmic_ticks(const AxisRange& range, const std::string& unit) {
+  AxisTicks ticks{.values = {}, .texts = {}, .unit = unit};
+  const int first = static_cast<int>(std::ceil(std::log10(range.low)));
+  const int last = static_cast<int>(std::floor(std::log10(range.high)));
+  const bool is_plain = first >= -4 && last <= 5;
+  const int stride = std::max(1, (last - first + kTickIntervals - 1) / kTickIntervals);
+  for (int power = first; power <= last; power += stride) {
+    ticks.values.push_back(std::pow(10, power));
+    ticks.texts.push_back(is_plain ? fixed_text(ticks.values.back(), std::max(0, -power)) : power_text(power));
+  }
+  return ticks;
+}
+
+AxisTicks ticks_of(const AxisRange& range, const std::string& unit) {
+  if (range.is_logarithmic) return logarithmic_ticks(range, unit);
+  // Numbers that a log has in place of bytes are shown as numbers.
+  if (unit == "bytes" && range.low >= 0 && range.high < 0x1p62) return byte_ticks(range);
+  return decimal_ticks(range, unit);
+}
 
 AxisRange range_of(double low, double high, bool may_be_logarithmic) {
   constexpr double most = std::numeric_limits<double>::max();
@@ -78,12 +181,6 @@ AxisRange range_of(double low, double high, bool may_be_logarithmic) {
   if (may_be_logarithmic && low > 0 && high / low >= kLogarithmicFrom) return {low, high, true};
   const double margin = (high / 2 - low / 2) / 12;
   return {std::max(low - margin, -most), std::min(high + margin, most)};
-}
-
-std::string axis_text(double value, const std::string& unit) {
-  if (unit == "bytes" && value >= 0 && value < 0x1p62) return format_bytes(static_cast<int64_t>(value));
-  if (unit == "seconds") return format_seconds(value);
-  return fmt::format("{:.5g}", value == 0 ? 0 : value);
 }
 
 class ChartDrawing {
@@ -106,6 +203,7 @@ class ChartDrawing {
     if (is_empty_) return;
     steps_ = left == right ? range_of(left, right, false) : AxisRange{left, right};
     values_ = range_of(low, high, chart.may_be_logarithmic);
+    if (chart.unit == "bytes" && low >= 0) values_.low = std::max(values_.low, 0.0);  // none is below
   }
 
   std::string run() {
@@ -144,24 +242,27 @@ class ChartDrawing {
   }
 
   void draw_axes(std::string& text) const {
-    for (const double value : values_.ticks()) {
+    const AxisTicks ticks = ticks_of(values_, chart_.unit);
+    for (size_t i = 0; i < ticks.values.size(); ++i) {
+      const double at = y(ticks.values[i]);
       text += fmt::format(
-          "<path class=\"grid\" d=\"M{0:.0f} {1:.1f}H{2:.0f}\"/><text x=\"{3:.0f}\" y=\"{4:.1f}\" "
+          "<path class=\"grid\" d=\"M{0:.0f} {1:.1f}H{2:.0f}\"/><text class=\"tick\" x=\"{3:.0f}\" y=\"{4:.1f}\" "
           "text-anchor=\"end\">{5}</text>\n",
-          kLeft, y(value), kRight, kLeft - 6, y(value) + 4, axis_text(value, chart_.unit));
+          kLeft, at, kRight, kLeft - 6, at + 4, ticks.texts[i]);
     }
-    for (const double step : steps_.ticks()) {
+    for (const double step : steps_.multiples_of(tick_width(steps_.high / 2 - steps_.low / 2, kStepIntervals) * 2)) {
       if (step != std::floor(step)) continue;
       const double at = x(step);
-      const char* const anchor = at > kRight - 30 ? "end" : at < kLeft + 10 ? "start" : "middle";
+      const char* const anchor = at > kRight - 30 ? "end" : at < kLeft + 36 ? "start" : "middle";
       text += fmt::format(
           "<path class=\"grid\" d=\"M{0:.1f} {1:.0f}V{2:.0f}\"/><text x=\"{0:.1f}\" y=\"{3:.0f}\" "
           "text-anchor=\"{4}\">{5:.0f}</text>\n",
-          at, kTop, kBottom, kBottom + 14, anchor, step);
+          at, kTop, kBottom, kBottom + kTextBelow, anchor, step);
     }
     text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", kRight, kHeight - 6,
                         escaped_html(chart_.axis));
-    if (!chart_.unit.empty()) text += fmt::format("<text x=\"4\" y=\"14\">{}</text>\n", escaped_html(chart_.unit));
+    if (ticks.unit.empty()) return;
+    text += fmt::format("<text class=\"unit\" x=\"4\" y=\"18\">{}</text>\n", escaped_html(ticks.unit));
   }
 
   void draw_line(std::string& text, const ChartLine& line) const {
@@ -235,9 +336,13 @@ std::vector<int64_t> bad_steps_of(const Curve& curve) {
 }
 
 std::string bars_figure(const std::string& title, const std::vector<TimeBar>& bars) {
-  constexpr double bars_left = 150;
-  constexpr double bars_right = kWidth - 190;  // texts stand behind
-  constexpr double stride = 20;
+  constexpr double bars_left = 4;
+  constexpr double bars_right = kWidth - 30;  // half a tick's text stands behind
+  // What is written of a bar stands above it, so that letters have room in a narrow window, where they are larger.
+  constexpr double text_height = 22;
+  constexpr double bar_height = 12;
+  constexpr double stride = text_height + bar_height + 6;
+  constexpr double top_of_all = 4;
   double most = 0;
   bool has_limits = false;
   for (const TimeBar& bar : bars) {
@@ -246,31 +351,35 @@ std::string bars_figure(const std::string& title, const std::vector<TimeBar>& ba
   }
   const AxisRange range{0, most > 0 ? most : 1};
   const auto x = [&](double seconds) { return bars_left + (bars_right - bars_left) * range.share_of(seconds); };
-  const double bottom = kTop + stride * static_cast<double>(bars.size());
+  const double bottom = top_of_all + stride * static_cast<double>(bars.size());
   std::string text =
       fmt::format("<figure><figcaption><b>{}</b><span class=\"key pale\"></span>measured{}</figcaption>\n",
-                  escaped_html(title), has_limits ? "<span class=\"key first\"></span>at its limit" : "");
-  text += fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", kWidth, bottom + 34,
+                  escaped_html(title), has_limits ? "<span class=\"key second\"></span>at its limit" : "");
+  text += fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", kWidth, bottom + 50,
                       escaped_html(title));
-  for (const double seconds : range.ticks()) {
+  const AxisTicks ticks = second_ticks(range);
+  for (size_t i = 0; i < ticks.values.size(); ++i) {
     text += fmt::format(
-        "<path class=\"grid\" d=\"M{0:.1f} {1:.0f}V{2:.0f}\"/><text x=\"{0:.1f}\" y=\"{3:.0f}\" "
-        "text-anchor=\"middle\">{4}</text>\n",
-        x(seconds), kTop, bottom, bottom + 14, axis_text(seconds, "seconds"));
+        "<path class=\"grid\" d=\"M{0:.1f} {1:.0f}V{2:.0f}\"/><text class=\"tick\" x=\"{0:.1f}\" y=\"{3:.0f}\" "
+        "text-anchor=\"{4}\">{5}</text>\n",
+        x(ticks.values[i]), top_of_all, bottom, bottom + kTextBelow, i == 0 ? "start" : "middle", ticks.texts[i]);
   }
+  text += fmt::format("<text class=\"unit\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", bars_right,
+                      bottom + 44, ticks.unit);
   for (size_t i = 0; i < bars.size(); ++i) {
     const TimeBar& bar = bars[i];
-    const double top = kTop + stride * static_cast<double>(i);
-    text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", bars_left - 6, top + 14,
-                        escaped_html(bar.name));
-    text += fmt::format("<rect class=\"pale\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"14\"/>\n", bars_left,
-                        top + 3, x(bar.seconds) - bars_left);
+    const double top = top_of_all + stride * static_cast<double>(i);
+    text += fmt::format(
+        "<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text><text x=\"{:.0f}\" y=\"{:.0f}\" "
+        "text-anchor=\"end\">{}</text>\n",
+        bars_left, top + text_height - 5, escaped_html(bar.name), bars_right, top + text_height - 5,
+        escaped_html(bar.text));
+    text += fmt::format("<rect class=\"pale\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{:.0f}\"/>\n",
+                        bars_left, top + text_height, x(bar.seconds) - bars_left, bar_height);
     if (bar.limit_seconds) {
-      text += fmt::format("<rect class=\"first\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"6\"/>\n",
-                          bars_left, top + 7, x(*bar.limit_seconds) - bars_left);
+      text += fmt::format("<rect class=\"second\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"4\"/>\n",
+                          bars_left, top + text_height + 4, x(*bar.limit_seconds) - bars_left);
     }
-    const double behind = x(std::max(bar.seconds, bar.limit_seconds.value_or(0))) + 6;
-    text += fmt::format("<text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>\n", behind, top + 14, escaped_html(bar.text));
   }
   return text + "</svg></figure>\n";
 }

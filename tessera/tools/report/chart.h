@@ -19,7 +19,9 @@ struct ChartLine {
 
 struct Chart {
   std::string title;
-  std::string unit;  // "rows/s"; "bytes" are shown as "1.5 GiB"; "": there is none
+  // "rows/s"; "": there is none. The axis says it once, above its numbers, which are all of it: of "bytes" in KiB, MiB,
+  // ..., at powers of two, and where numbers are large or small with a power of ten, "×10⁶ rows/s".
+  std::string unit;
   std::vector<ChartLine> lines;
   bool may_be_logarithmic = false;  // where all values are above 0 and far apart
   // Steps at which the value was not finite, which are marked.

@@ -29,11 +29,15 @@ constexpr const char* kReportStyle = R"(  body { max-width: 1000px; }
   h1, p, dt, dd { overflow-wrap: anywhere; }
   td.text { white-space: pre-wrap; overflow-wrap: anywhere; }
   .frame { max-height: 420px; margin: 6px 0; }
-  figure { margin: 14px 0; }
+  figure { container-type: inline-size; margin: 14px 0; }
   figcaption { min-height: 20px; overflow-wrap: anywhere; }
   output { float: right; color: var(--quiet); font-variant-numeric: tabular-nums; }
   svg { display: block; width: 100%; height: auto; }
   svg text { font: 11px system-ui, sans-serif; fill: var(--quiet); }
+  /* Drawings shrink with their window, letters must not. */
+  @container (max-width: 640px) { svg text { font-size: 14px; } }
+  @container (max-width: 480px) { svg text { font-size: 18px; } }
+  @container (max-width: 380px) { svg text { font-size: 20px; } }
   svg path { fill: none; }
   path.grid { stroke: var(--faint); }
   path.mark { stroke: var(--quiet); }
@@ -42,7 +46,7 @@ constexpr const char* kReportStyle = R"(  body { max-width: 1000px; }
   path.first { stroke: var(--first); } .key.first { background: var(--first); }
   path.second { stroke: var(--second); } .key.second { background: var(--second); }
   path.third { stroke: var(--third); } .key.third { background: var(--third); }
-  rect.pale { fill: var(--pale); } rect.first { fill: var(--first); }
+  rect.pale { fill: var(--pale); } rect.second { fill: var(--second); }
   path.pale { stroke: var(--pale); stroke-width: 1; } .key.pale { background: var(--pale); }
   @media (max-width: 600px) { body { padding: 12px; } dl { grid-template-columns: minmax(0, 1fr); } }
 )";
@@ -72,7 +76,7 @@ std::string loss_figure(const RunReport& report) {
   if (report.loss.smoothing_width() > 1) {
     chart.lines[0].style = "pale";
     const auto name = fmt::format("smoothed over about {} records", report.loss.smoothing_width());
-    chart.lines.push_back({name, "first", report.loss.smoothed()});
+    chart.lines.push_back({name, "second", report.loss.smoothed()});
   }
   return chart_figure(chart);
 }
