@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import licenses
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "package"
 SHELLS = {"bash": "bash-completion/completions/tessera", "zsh": "zsh/vendor-completions/_tessera",
@@ -54,9 +56,11 @@ def make_wheel(out):
         repaired = folder / "repaired"
         run(packer, "-m", "auditwheel", "repair", "--wheel-dir", repaired, wheel, PATH=f"{packer.parent}:{os.environ['PATH']}")
         (wheel,) = repaired.glob("*.whl")
+        licensed = folder / wheel.name
+        licenses.add_to_wheel(wheel, licensed, builder)
         for old in out.glob("tessera-*.whl"):
             old.unlink()
-        say(Path(shutil.copy(wheel, out)))
+        say(Path(shutil.copy(licensed, out)))
 
 
 def commands(program, words=()):
@@ -103,6 +107,19 @@ def write_share(program, share):
         file.write_text(run(program, "completion", shell))
 
 
+def write_copyrights(folder, builder):
+    """The file `copyright` of each package of Debian, which cmake/TesseraPackage.cmake installs from `folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    compiled_in = licenses.licenses_of_compiled_in(builder)
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    fetched = f"dnnl_DIR:PATH={licenses.ONEDNN}/" in cache
+    brought = [licenses.license_of_onednn(file.name) for file in sorted(licenses.ONEDNN.glob("lib/libdnnl.so.*.*")) if fetched]
+    for package, libraries in {"tessera": brought, "tessera-mpi": [], "tessera-dev": brought}.items():
+        file = folder / package / "copyright"
+        file.parent.mkdir(parents=True)
+        file.write_text(licenses.copyright_of(package, [*libraries, *compiled_in]))
+
+
 def make_debs(out):
     """The packages that cmake/TesseraPackage.cmake lists, in the folder `out`."""
     python = environment_python("python")
@@ -113,12 +130,16 @@ def make_debs(out):
             "-DTESSERA_MPI=ON", "-DTESSERA_PYTHON=ON", "-DTESSERA_SHARED=ON", f"-DPython_EXECUTABLE={python}", log=log)
         run("cmake", "--build", BUILD, log=log)
     write_share(BUILD / "bin" / "tessera", BUILD / "share")
+    write_copyrights(BUILD / "copyright", python)
     shutil.rmtree(BUILD / "packages", ignore_errors=True)
     with open(log_file, "w") as log:
         run("cpack", "--config", BUILD / "CPackConfig.cmake", log=log)
+    made = sorted((BUILD / "packages").glob("*.deb"))
+    for package in made:
+        licenses.check_deb(package)
     for old in out.glob("tessera*.deb"):
         old.unlink()
-    for package in sorted((BUILD / "packages").glob("*.deb")):
+    for package in made:
         say(Path(shutil.copy(package, out)))
 
 
@@ -132,7 +153,10 @@ def main():
     os.environ.setdefault("CCACHE_BASEDIR", str(ROOT))
     os.environ.setdefault("CCACHE_NOHASHDIR", "1")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    make_wheel(arguments.out.resolve()) if arguments.what == "wheel" else make_debs(arguments.out.resolve())
+    try:
+        make_wheel(arguments.out.resolve()) if arguments.what == "wheel" else make_debs(arguments.out.resolve())
+    except licenses.Unlicensed as missing:
+        sys.exit(f"scripts/package: {missing}")
 
 
 if __name__ == "__main__":

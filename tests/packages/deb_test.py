@@ -49,6 +49,16 @@ def test_they_say_what_they_need(made):
     assert re.search(r"tessera \(= [0-9.]+\)", depends(made["tessera-dev"])) and "libgloo-dev" in depends(made["tessera-dev"])
 
 
+def test_each_has_a_copyright_file_that_names_what_it_brings(made, root):
+    for name in made:
+        text = (root / "share" / "doc" / name / "copyright").read_text()
+        assert "Apache License" in text and "Copyright (c) 2022 Wenzel Jakob" in text, name
+    brought = [path for path in (root / "lib" / "tessera" / "onednn" / "lib").glob("libdnnl.so.*") if not path.is_symlink()]
+    for path in brought:
+        text = (root / "share" / "doc" / "tessera" / "copyright").read_text()
+        assert f"  {path.name} 3." in text and f"{path.name}: THIRD-PARTY-PROGRAMS" in text
+
+
 def test_a_manifest_of_a_job_is_rendered_where_there_is_pyyaml(made, root, tmp_path):
     assert "python3-yaml" in package.run("dpkg-deb", "--field", made["tessera"], "Recommends", cwd="/")
     package.check_lacks_yaml(root / "bin" / "tessera", tmp_path, PYTHON=sys.executable)

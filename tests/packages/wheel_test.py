@@ -2,6 +2,8 @@
 import os
 import re
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,21 @@ def test_it_brings_the_libraries_that_a_system_lacks(installed):
         names, places = package.needed(path)
         assert names <= brought | OF_THE_SYSTEM, f"{path}: {names - brought - OF_THE_SYSTEM}"
         assert all(place.startswith("$ORIGIN") for text in places for place in text.split(":")), f"{path}: {places}"
+
+
+def test_each_library_in_it_has_its_license(wheel, installed):
+    info = next(installed.parent.glob("lib/python3*/site-packages/tessera-*.dist-info"))
+    folder = info / "licenses" / "third_party"
+    rows = [line.split() for line in (folder / "LIBRARIES.txt").read_text().split("\n\n")[1].splitlines()[1:]]
+    listed = {row[0]: [folder / word for word in row if (folder / word).is_file()] for row in rows}
+    with zipfile.ZipFile(wheel) as archive:
+        brought = {re.sub(r"-[0-9a-f]{8}(?=\.so)", "", Path(name).name) for name in archive.namelist() if re.search(r"\.so[.0-9]*$", name)}
+    brought = {name for name in brought if not name.startswith("_tessera.")}
+    assert "libdnnl.so.3" in brought and brought <= set(listed) and {"nanobind", "CLI11"} <= set(listed)
+    assert all(files and all(file.stat().st_size > 500 for file in files) for files in listed.values()), listed
+    assert "Copyright" in (folder / "oneDNN" / "THIRD-PARTY-PROGRAMS").read_text()
+    # libnl's, which Debian's file only names.
+    assert "GNU LESSER GENERAL PUBLIC LICENSE" in (folder / "common-licenses" / "LGPL-2.1").read_text()
 
 
 def test_four_ranks_train(installed, tmp_path):
