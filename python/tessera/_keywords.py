@@ -74,8 +74,17 @@ def _fault(who, signature, args, keywords):
         if name not in given and not has_default:
             return f"{who} needs {name}, {_article(kind)}" if kind != "object" else f"{who} needs {name}"
         if name in given and name != "self" and not _fits(given[name], kind):
-            return misfit(who, name, kind, given[name])
+            return misfit(who, name, kind, given[name]) + _other_place(who, name, parameters, given)
     return None
+
+
+def _other_place(who, name, parameters, given):
+    """Says of an argument that does not fit which other one it would be; "" where there is none, or that one is given, too."""
+    fitting = [other for other, kind, _ in parameters if other not in given and isinstance(given[name], _class_of(kind) or ())]
+    if len(fitting) != 1:
+        return ""
+    needed = [other for other, _, has_default in parameters if other != "self" and (not has_default or other == fitting[0])]
+    return f"; it is what {fitting[0]} takes: {who.removesuffix('()')}({', '.join(needed)})"
 
 
 def _are_parameters(value):
@@ -94,7 +103,32 @@ def misfit(who, name, kind, value):
     is_function = inspect.isfunction(value) or inspect.isbuiltin(value)
     wants_cell = re.match(r"tessera\.(_tessera\.)?nn\.Cell\b", kind)
     way_out = "; a function becomes one in the construct() of a Cell of your own" if is_function and wants_cell else ""
-    return f"{who}: {name} must be {_article(kind)}, got {_shown(value)}{way_out}"
+    return f"{who}: {name} must be {_article(kind)}, got {_shown(value)}{way_out or _way_out(name, kind, value)}"
+
+
+def _class_of(kind):
+    """Tessera's class by the name that a signature has; None of what is none."""
+    module, _, name = kind.removesuffix(" | None").rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None) if module.startswith("tessera") else None
+    return cls if isinstance(cls, type) else None
+
+
+def _way_out(name, kind, value):
+    """What makes a value that fits of one that is near: a list of the one that was given, an object of a class, a data set of rows."""
+    of_items = re.fullmatch(r"collections\.abc\.Sequence\[(tessera[\w.]+)\](?: \| None)?", kind)
+    cls = _class_of(of_items[1] if of_items else kind)
+    if cls is None:
+        return ""
+    if isinstance(value, type) and issubclass(value, cls):
+        made = f"{value.__name__}()"
+        return f"; an instance is wanted, which is made by a call: {f'[{made}]' if of_items else made}"
+    if of_items and isinstance(value, cls):
+        return f"; one alone stands in a list, too: {name}=[...]"
+    is_data = cls is getattr(sys.modules.get("tessera.data"), "Dataset", None)
+    if is_data and (isinstance(value, (list, tuple, np.ndarray)) or isinstance(value, dict) and value):
+        made = "tensors(columns)" if isinstance(value, dict) else 'tensors({"x": x, "label": label})' if isinstance(value, np.ndarray) else 'generator(rows, ["x", "label"])'
+        return f"; tessera.data.{made}.batch(size) makes one"
+    return ""
 
 
 _NUMBERS = {"int": int, "float": (int, float), "bool": bool, "str": str, "bytes": bytes, "dict": dict, "list": list}
@@ -123,9 +157,8 @@ def _is_one(value, kind):
         if is_number and hasattr(value, "__index__" if kind == "int" else "__float__"):
             return kind == "float" or not isinstance(value, int) or -2**63 <= value < 2**64
         return isinstance(value, _NUMBERS[kind])
-    module, _, name = kind.rpartition(".")
-    cls = getattr(sys.modules.get(module), name, None) if module.startswith("tessera") else None
-    return not isinstance(cls, type) or isinstance(value, cls)
+    cls = _class_of(kind)
+    return cls is None or isinstance(value, cls)
 
 
 def _article(kind):
@@ -137,8 +170,25 @@ def _article(kind):
 def _shown(value):
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    kind = type(value).__name__
     text = reprlib.repr(value).partition("\n")[0]
-    return f"{text if len(text) <= 40 else text[:37] + '...'} of type {type(value).__name__}"
+    if isinstance(value, (str, bytes)):
+        return f"{text if len(text) <= 40 else text[:37] + '...'} of type {kind}"
+    # What is cut in its middle reads as nothing; that a list has more items does.
+    is_cut = len(text) > 40 or re.search(r"[^\s\[({]\.\.\.|\.\.\.[^\])}]", text)
+    return f"{text} of type {kind}" if not is_cut else _described(value)
+
+
+def _described(value):
+    """A value of which not all is shown: what it is of."""
+    kind = type(value).__name__
+    if hasattr(getattr(value, "dtype", None), "name"):
+        return f"{_type_of(value)} of type {kind}"
+    if isinstance(value, (list, tuple)):
+        first = value[0]
+        inside = f"a {type(first).__name__} of {', '.join(map(_type_of, first[:4]))}" if isinstance(first, (list, tuple)) else _type_of(first)
+        return f"a {kind} of {len(value)} items, the first {inside}"
+    return f"an object of type {kind}"
 
 
 # How other libraries call an option, or Tessera in another class.
@@ -225,7 +275,10 @@ OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": 
               "bmm": "matmul", "clamp": "maximum and minimum", "detach": "stop_gradient", "unsqueeze": "expand_dims", "silu": "x * sigmoid(x)"}
 _OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", ),
                  "lr": ("learning_rate", )}
-_KEYWORDS = {"padding_idx": "a row of zeros in embedding_table is one, and its parameter's set_data() sets it", "betas": "beta1 and beta2 are two numbers here", "inplace": "values are never changed in place",
+_CLIPPED = "ops.clip_by_global_norm(gradients, 1.0) clips the gradients, in a training step that is a cell, before the optimizer gets them"
+_KEYWORDS = dict.fromkeys(("gradient_clip_norm", "gradient_clip_val", "max_grad_norm", "clip_grad_norm", "grad_clip", "grad_clip_norm", "clip_norm", "clipnorm",
+                           "global_clipnorm", "clip_gradients"), _CLIPPED)
+_KEYWORDS |= {"padding_idx": "a row of zeros in embedding_table is one, and its parameter's set_data() sets it", "betas": "beta1 and beta2 are two numbers here", "inplace": "values are never changed in place",
              "dtype": "parameters are float32; Cell.to_float() says what is computed in",
              "device": 'a network has no device: train.Model(..., device="cuda:0") says on what it computes'}
 
@@ -275,8 +328,9 @@ def missing_from(module, words):
 
 def unexpected(who, word, known):
     """The text of an error for a keyword that is none of `known`."""
-    if word in _KEYWORDS:
-        return f"{who} got an unexpected keyword argument '{word}': {_KEYWORDS[word]}; it takes {', '.join(known)}"
+    if word in _KEYWORDS and word not in known:
+        return f"{who} got an unexpected keyword argument '{word}': {_KEYWORDS[word]}" + (
+            f"; it takes {', '.join(known)}" if len(known) <= 12 else "")
     near = [name for name in _OPTION_WORDS.get(word, ()) if name in known] or difflib.get_close_matches(word, known, 1, 0.6)
     return f"{who} got an unexpected keyword argument '{word}'; " + (
         f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(known)}" if known else "it takes none")

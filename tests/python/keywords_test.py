@@ -29,6 +29,12 @@ def test_the_nearest_keyword_is_named(call, wrong, near):
         call()
 
 
+@pytest.mark.parametrize("call", [lambda: tessera.Model(tessera.nn.Dense(2, 3), gradient_clip_norm=1.0), lambda: tessera.nn.SGD(0.1, clip_norm=1.0)])
+def test_who_wants_to_clip_gradients_is_told_what_does_it(call):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument '.*clip_norm': ops.clip_by_global_norm\(gradients, 1.0\) clips the gradients, in a training step"):
+        call()
+
+
 def test_without_a_near_one_all_are_named():
     with pytest.raises(TypeError, match=r"^expand_dims\(\) got an unexpected keyword argument 'zzz'; it takes axes, x$"):
         tessera.ops.expand_dims(VECTOR, zzz=1)
