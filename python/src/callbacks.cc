@@ -241,10 +241,12 @@ std::vector<std::shared_ptr<train::Callback>> to_callbacks(nb::handle sequence) 
     const bool is_one =
         nb::cast<bool>(nb::module_::import_("builtins").attr("isinstance")(item, nb::type<train::Callback>()));
     if (!is_one) {
-      throw nb::type_error(fmt::format("Model.train(): callbacks must be tessera.Callbacks, one is {} of type {}{}",
-                                       nb::cast<std::string>(nb::repr(item)), of_class,
-                                       PyType_Check(item.ptr()) ? ": it needs its arguments, Name(...)" : "")
-                               .c_str());
+      const bool is_class = PyType_Check(item.ptr()) != 0;
+      const std::string found =
+          is_class ? fmt::format("the class {0}: an instance is wanted, which is made by a call, {0}()",
+                                 nb::cast<std::string>(item.attr("__name__")))
+                   : fmt::format("{} of type {}", nb::cast<std::string>(nb::repr(item)), of_class);
+      throw nb::type_error(fmt::format("Model.train(): callbacks must be tessera.Callbacks, one is {}", found).c_str());
     }
     if (!nb::inst_ready(item)) {
       throw nb::type_error(

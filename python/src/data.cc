@@ -24,7 +24,18 @@ std::shared_ptr<nb::object> shared(nb::object object) {
 std::vector<nb::object> values_of(nb::handle sample, const std::vector<data::Column>& columns) {
   std::vector<nb::object> values;
   if (nb::isinstance<nb::dict>(sample)) {
-    for (const auto& column : columns) values.push_back(sample[column.name.c_str()]);
+    const auto given = nb::borrow<nb::dict>(sample);
+    for (const auto& column : columns) {
+      if (!given.contains(column.name.c_str())) {
+        std::vector<std::string> keys;
+        for (const auto& item : given) keys.push_back(nb::cast<std::string>(nb::repr(item.first)));
+        throw InvalidArgument(
+            "a sample, a dict, has no value for the column \"{}\"; its keys are {}: column_names says "
+            "which of them are columns",
+            column.name, fmt::join(keys, ", "));
+      }
+      values.push_back(given[column.name.c_str()]);
+    }
   } else if (nb::isinstance<nb::tuple>(sample) || nb::isinstance<nb::list>(sample)) {
     for (const nb::handle value : sample) values.push_back(nb::borrow(value));
   } else {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -199,12 +201,21 @@ template <>
 struct Form<std::optional<DType>> {
   static constexpr const char* kKind = "object | None";
   static std::string shown(const std::optional<DType>&) { return "None"; }
+  // What other libraries' name of a dtype is here; "" of what is none.
+  static std::string name_here(nb::handle value) {
+    static const std::map<std::string, const char*> names = {
+        {"fp16", "float16"}, {"half", "float16"}, {"fp32", "float32"}, {"single", "float32"}};
+    std::string text;
+    const auto found = nb::try_cast(value, text, false) ? names.find(text) : names.end();
+    return found == names.end() ? "" : fmt::format("; that is called {} here", found->second);
+  }
   static bool read(nb::handle value, const OptionInfo& info, bool, std::optional<DType>& to) {
     if (value.is_none()) return true;
     try {
       to = to_dtype(value);
-    } catch (const InvalidArgument& fault) {
-      throw InvalidArgument("{} must be float32, bfloat16 or float16: {}", info.name, fault.what());
+    } catch (const InvalidArgument&) {
+      throw InvalidArgument("{} must be float32, bfloat16 or float16, got {}{}", info.name, text_of(value),
+                            name_here(value));
     }
     return true;
   }

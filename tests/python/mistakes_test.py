@@ -65,6 +65,8 @@ def test_a_callback_that_was_not_made_says_so():
         model.train(1, rows, [Late()])
     with pytest.raises(TypeError, match="callbacks must be tessera.Callbacks, one is 3 of type int"):
         model.train(1, rows, [3])
+    with pytest.raises(TypeError, match=r"callbacks must be tessera.Callbacks, one is the class Late: an instance is wanted, which is made by a call, Late\(\)$"):
+        model.train(1, rows, [Late])
 
 
 def wide(dtype, cast=False):
@@ -154,6 +156,16 @@ def test_a_source_and_samples_that_do_not_fit_are_named():
         tessera.data.generator((i for i in range(4)), ["x"])
     with pytest.raises(tessera.InvalidArgument, match='a sample has 3 values, the data set has 2 columns: "x", "y"; '):
         tessera.data.generator([(1.0, 2.0, 3.0)], ["x", "y"])
+    words = "a sample, a dict, has no value for the column \"x\"; its keys are 'a', 'y': column_names says which of them are columns"
+    with pytest.raises(tessera.InvalidArgument, match=words):
+        tessera.data.generator([{"a": 1.0, "y": 2.0}], ["x", "y"])
+    with pytest.raises(tessera.InvalidArgument, match=words):
+        list(tessera.data.generator([{"x": 1.0, "y": 2.0}, {"a": 1.0, "y": 2.0}], ["x", "y"]).batch(2))
+
+
+def test_a_metric_called_as_another_package_does_is_answered_with_its_name_here():
+    with pytest.raises(tessera.InvalidArgument, match=r'^EarlyStopping: "val_loss" is called "loss" here, of the data set that `valid` gives$'):
+        tessera.EarlyStopping("val_loss")
 
 
 def test_a_file_where_a_folder_is_to_be_is_called_one(tmp_path):
@@ -175,7 +187,7 @@ def test_a_strategy_without_its_form_is_refused_on_one_rank_too(strategy, why):
 
 
 def test_a_precision_that_there_is_not_is_refused_by_the_options_name():
-    with pytest.raises(tessera.InvalidArgument, match='precision must be float32, bfloat16 or float16: unknown dtype "fp16"'):
+    with pytest.raises(tessera.InvalidArgument, match=r"^precision must be float32, bfloat16 or float16, got 'fp16'; that is called float16 here$"):
         tessera.Model(Net(), nn.CrossEntropyLoss(), nn.SGD(0.1), precision="fp16")
 
 

@@ -36,8 +36,16 @@ EpochMonitor::EpochMonitor(std::string who, MonitorOptions options)
     throw InvalidArgument("{}: mode \"{}\" is not one of auto, min, max", who_, mode);
   }
   if (mode == "auto" && !is_known_to_fall(options_.monitor) && !is_known_to_rise(options_.monitor)) {
-    throw InvalidArgument("{}: whether a smaller \"{}\" is better is not known; give mode \"min\" or \"max\"", who_,
-                          options_.monitor);
+    const std::string_view rest =
+        std::string_view(options_.monitor).substr(options_.monitor.starts_with("val_") ? 4 : 0);
+    if (is_known_to_fall(rest) || is_known_to_rise(rest)) {
+      throw InvalidArgument("{}: \"{}\" is called \"{}\" here, of the data set that `valid` gives", who_,
+                            options_.monitor, rest);
+    }
+    throw InvalidArgument(
+        "{}: whether a smaller \"{}\" is better is not known; Tessera's metrics are loss, accuracy and "
+        "others, and train_loss; for a metric of your own give mode \"min\" or \"max\"",
+        who_, options_.monitor);
   }
   if (!(options_.min_delta >= 0) || !std::isfinite(options_.min_delta)) {
     throw InvalidArgument("{}: min_delta must be finite and not negative, got {}", who_, options_.min_delta);
