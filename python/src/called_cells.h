@@ -32,7 +32,7 @@ class CallerScope {
 // Whether this thread traces for a model.
 bool is_traced_by_model();
 
-// The classes of the cells that this thread remembers, by their parameters' names.
+// The classes of the cells that this thread remembers, and what holds each, by their parameters' names.
 std::map<std::string, std::string>& unowned_cells();
 
 // Whether construct() of a cell that it, or one below it, is no part of has called that one.

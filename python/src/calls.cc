@@ -35,21 +35,25 @@ std::optional<std::vector<ir::Value>> values_of(const nb::args& args, const nb::
   return kwargs.empty() ? std::optional(values) : std::nullopt;
 }
 
+// The cells written in Python whose construct() the thread is in.
+thread_local std::vector<nb::handle> callers;
+
 thread_local bool model_traces = false;
 void note_called(nb::handle self, const nn::Cell& cell) {
   if (!cell.path().empty()) return;
-  for (const auto& parameter : parameters_of(cell, false)) {
-    unowned_cells()[parameter->full_name()] = nb::cast<std::string>(self.type().attr("__name__"));
+  const auto parameters = parameters_of(cell, false);
+  if (parameters.empty()) return;
+  auto words = nb::cast<std::string>(self.type().attr("__name__"));
+  if (!callers.empty()) {
+    words += nb::cast<std::string>(nb::module_::import_("tessera._keywords").attr("held_in")(callers.back(), self));
   }
+  for (const auto& parameter : parameters) unowned_cells()[parameter->full_name()] = words;
 }
 
 bool is_below(const nn::Cell& above, const nn::Cell& cell) {
   return std::ranges::any_of(above.children(),
                              [&](const auto& child) { return child.second == &cell || is_below(*child.second, cell); });
 }
-
-// The cells written in Python whose construct() the thread is in.
-thread_local std::vector<nb::handle> callers;
 
 // Of cells that construct() calls though they are no part of its cell.
 constexpr const char* kCalledByOthers = "_is_called_by_others";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <map>
@@ -26,17 +27,27 @@ auto with_unowned_cells(train::Model& model, const F& f) {
     const nb::gil_scoped_acquire gil;
     unowned_cells().clear();
   }
-  try {
-    return f();
-  } catch (const InvalidArgument& error) {
-    if (typeid(error) != typeid(InvalidArgument)) throw;
-    const nb::gil_scoped_acquire gil;
+  const auto refuse_unowned = [&](const std::string& said) {
     for (const auto& [parameter, of_class] : unowned_cells()) {
       if (model.bare_session().holds(parameter)) continue;
       throw InvalidArgument(
           "\"{}\" of a {} is no parameter of the network: a layer is trained as an attribute that __init__() sets, or "
           "in a CellList or Sequential that is one; not in a list, tuple or dict, nor where construct() makes it ({})",
-          parameter, of_class, error.what());
+          parameter, of_class, said);
+    }
+  };
+  try {
+    return f();
+  } catch (const InvalidArgument& error) {
+    if (typeid(error) != typeid(InvalidArgument)) throw;
+    const nb::gil_scoped_acquire gil;
+    refuse_unowned(error.what());
+    throw;
+  } catch (nb::python_error& error) {
+    // Of construct() itself: layers of equal parameters' names, of which the network knows none, share values.
+    const nb::gil_scoped_acquire gil;
+    if (nb::module_::import_("tessera._tessera").attr("InvalidArgument").is(error.type())) {
+      refuse_unowned(nb::cast<std::string>(nb::str(error.value())));
     }
     throw;
   }

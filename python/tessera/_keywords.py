@@ -341,6 +341,18 @@ def _type_of(value):
     return f"{dtype.name}{list(value.shape)}" if hasattr(dtype, "name") else type(value).__name__
 
 
+def held_in(holder, cell):
+    """Where a cell holds another as no part of it, in a list, tuple or dict, as words behind that one's class; "" where it does not."""
+    def has(items):
+        items = items.values() if isinstance(items, dict) else items
+        return any(item is cell or isinstance(item, (list, tuple, dict)) and has(item) for item in items)
+
+    for name, value in vars(holder).items():
+        if not name.startswith("_") and isinstance(value, (list, tuple, dict)) and has(value):
+            return f" that {type(holder).__name__} holds in its {type(value).__name__} \"{name}\""
+    return ""
+
+
 def construct_fault(cell, path, args, keywords, names):
     """What is said where a cell's construct() does not take these arguments, which a data set's columns of these names are, or which the
     network has computed (""); None where it takes them."""

@@ -767,12 +767,21 @@ class InList(nn.Cell):
         return x
 
 
+class InListOfUnlike(InList):
+    """Two weights of one name and different shapes, which construct() itself fails on."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Dense(3, 4), nn.Dense(4, 3)]
+
+
 class InConstruct(nn.Cell):
     def construct(self, x):
         return nn.Sequential(nn.Dense(3, 3))(x)
 
 
-@pytest.mark.parametrize("network,named", [(InList, '"bias" of a Dense'), (InConstruct, '"0.bias" of a Sequential')])
+@pytest.mark.parametrize("network,named", [(InList, '"bias" of a Dense that InList holds in its list "layers"'), (InListOfUnlike, '"bias" of a Dense that InListOfUnlike holds in its list "layers"'),
+                                           (InConstruct, '"0.bias" of a Sequential')])
 def test_a_layer_that_is_no_attribute_is_named_with_the_remedy(network, named):
     rows = data.tensors({"x": np.ones((4, 3), np.float32), "label": np.zeros((4, 3), np.float32)}).batch(2)
     for mode in ("stand_alone", "data_parallel", "semi_auto_parallel"):
