@@ -170,8 +170,8 @@ def started():
     """Makes Looks, which end with the test."""
     made = []
 
-    def start(num_threads=4):
-        made.append(looks.Looks(None, num_threads))
+    def start(num_threads=4, **options):
+        made.append(looks.Looks(None, num_threads, **options))
         made[-1].start()
         return made[-1]
 
@@ -225,6 +225,58 @@ def test_a_look_that_fails_is_tried_again_later_and_the_others_go_on(monkeypatch
     found.ask(B)
     wait_for("both are done", lambda: recorded.count(A) == 2 and recorded.count(B) == 1)
     assert "MSJob default/a: RuntimeError: no luck; again in 1 s" in caplog.text
+
+
+class Leaping(looks.Clock):
+    """Whatever is waited for is over at once, and the time that it takes is noted."""
+
+    def __init__(self):
+        self.now, self.waits = 0.0, []
+
+    def monotonic(self):
+        return self.now
+
+    def wait(self, condition, seconds):
+        if seconds is None:
+            return condition.wait()
+        self.now += seconds
+        self.waits.append(round(seconds, 2))
+        return None
+
+
+def test_a_look_that_fails_without_end_is_tried_again_every_minute_and_done_when_it_can_be(monkeypatch, started):
+    def answer(key):
+        if key == A and recorded.count(A) <= 2000:
+            raise RuntimeError("500")
+        return None, []
+
+    recorded, clock = Recorded(monkeypatch, answer), Leaping()
+    found = started(num_threads=1, clock=clock)
+    found.ask(A)
+    wait_for("the last look at it does not fail", lambda: recorded.count(A) == 2001)
+    assert clock.waits == [looks.SETTLE_S, 1, 2, 4, 8, 16, 32] + [60] * 1994
+    found.ask(B)
+    found.ask(A)
+    wait_for("others are looked at, and it is, too", lambda: (recorded.count(A), recorded.count(B)) == (2002, 1))
+
+
+class Unspeakable(RuntimeError):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def test_a_failure_of_which_nothing_can_be_said_ends_no_thread_and_leaves_no_job_busy(monkeypatch, started, caplog):
+    def answer(key):
+        if recorded.count(key) == 1:
+            raise Unspeakable
+        return None, []
+
+    recorded, clock = Recorded(monkeypatch, answer), Leaping()
+    found = started(num_threads=1, clock=clock)
+    found.ask(A)
+    wait_for("it is looked at again", lambda: recorded.count(A) == 2)
+    assert clock.waits == [looks.SETTLE_S, 60]
+    assert "MSJob default/a: ValueError, of which nothing can be said; again in 60 s" in caplog.text
 
 
 def test_stop_waits_for_a_look_that_is_under_way(monkeypatch, started):
