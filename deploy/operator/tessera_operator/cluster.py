@@ -98,8 +98,8 @@ class Cluster:
         refusals, after_s = [], None
         for action in plan:
             if isinstance(action, actions.Create):
-                if refusals and action.resource == "pods":
-                    continue  # it would be refused, too, and the next plan knows why
+                if refusals and action.resource != "events":
+                    continue  # it would be refused, too, or needs what was: the next plan knows why
                 refusal = self._create(body, action)
                 refusals += [refusal] if refusal else []
             elif isinstance(action, actions.DeletePod):
@@ -126,8 +126,8 @@ class Cluster:
                 return None  # what could not be told stops no job
             if failure.status == CONFLICT:
                 return self._whose(body, action)
-            if action.resource == "pods" and failure.status in (INVALID, FORBIDDEN, UNPROCESSABLE):
-                return Refusal(action.name, failure.status, _message(failure))
+            if failure.status in (INVALID, FORBIDDEN, UNPROCESSABLE):
+                return Refusal(action.name, failure.status, _message(failure), action.resource)
             raise
         return None
 

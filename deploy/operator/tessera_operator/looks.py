@@ -16,6 +16,9 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # after a failure, and after many of the
 class Clock:
     """The time of this machine."""
 
+    def time(self):
+        return time.time()
+
     def monotonic(self):
         return time.monotonic()
 
@@ -34,7 +37,7 @@ class Looks:
         self._due = {}  # key -> when
         self._heap = []  # (when, key), some of them outdated
         self._busy = {}  # key -> when it was asked for meanwhile, or None
-        self._refusals = {}
+        self._refusals = {}  # key -> those that stand
         self._pauses = {}  # key -> that after its last look, which has failed
         self._is_over = False
         self._threads = [threading.Thread(target=self._work, name=f"looks-{number}", daemon=True) for number in range(num_threads)]
@@ -96,13 +99,14 @@ class Looks:
 
     def _look(self, key):
         try:
-            after_s, refusals = reconcile(self._cluster, key, self._refusals.get(key, ()))
+            after_s, refusals = reconcile(self._cluster, key, self._refusals.get(key, ()), self._clock.time)
         except Exception as failure:  # whatever it was, the other jobs go on
             pause = self._pauses[key] = min(2 * self._pauses[key], MAX_PAUSE_S) if key in self._pauses else FIRST_PAUSE_S
             logger.error("%s %s/%s: %s: %s; again in %.0f s", *key, type(failure).__name__, str(failure).replace("\n", " ")[:500], pause)
             return pause
         self._pauses.pop(key, None)
-        self._refusals[key] = refusals
-        if after_s is None:
+        if refusals:
+            self._refusals[key] = refusals
+        else:
             self._refusals.pop(key, None)
         return after_s

@@ -22,10 +22,26 @@ WORDS_OF_INVALID = (400, 422)
 
 @dataclass
 class Refusal:
-    """What the API server said when an object was to be made."""
+    """What the API server said when an object was to be made. It stands until a later try succeeds, or nobody wants the object any more."""
     name: str
     code: int
     message: str
+    resource: str = "pods"  # plural, as that of actions.Create
+    time: float = 0.0  # of the try
+    is_told: bool = False  # whether a plan has said it
+
+    @property
+    def is_final(self):
+        """Whether the job fails of it."""
+        return self.resource == "pods" and self.code in WORDS_OF_INVALID
+
+    def seconds_left(self, now):
+        """Until one may try again; 0 where the clock was set back, too."""
+        return self.time + WAIT_S - now if self.time <= now < self.time + WAIT_S else 0.0
+
+    def is_of(self, other):
+        """Whether it says what another one has said."""
+        return (self.resource, self.name, self.code, self.message) == (other.resource, other.name, other.code, other.message)
 
 
 @dataclass
@@ -34,7 +50,7 @@ class Observed:
     service: dict | None = None
     secret: dict | None = None  # the job's own, without its value
     keys: dict = field(default_factory=dict)  # name of a Secret of the user's -> its keys, None where there is none
-    refusals: list = field(default_factory=list)  # of the plan before
+    refusals: list = field(default_factory=list)  # those that stand
 
 
 def owner_uid(item):
@@ -176,6 +192,9 @@ class _Planner:
             self.tell("Resumed", "the job goes on", status.new.get("suspensions", 0))
         if not self._has_formation():
             return self.done()
+        # Not before: what is refused, as by a quota, has not begun.
+        if any(attempt_of(pod) >= status.members.get(pod["metadata"]["name"], {"attempt": 0})["attempt"] for pod in self.own):
+            status.set_time("startTime")
         if not self._outcome() and self._has_what_it_needs():
             self._members()
             self._conditions()
@@ -305,16 +324,16 @@ class _Planner:
                 return True
             self.look_again(start + job.deadline_s - self.now)
         for refusal in self.observed.refusals:
-            if refusal.code in WORDS_OF_INVALID:
+            if refusal.is_final:
                 self._end(False, "PodRefused", f"the API server takes no pod {refusal.name}: {refusal.message}")
                 return True
         return False
 
-    def _wait_for(self, reason, message, is_warning=True):
+    def _wait_for(self, reason, message, is_warning=True, after_s=WAIT_S):
         if is_warning and self._is_news("Created", reason, message):
             self.tell(reason, message, message, is_warning=True)
         self.status.set("Created", False, reason, message, is_said=True)
-        self.look_again(WAIT_S)
+        self.look_again(after_s)
         return False
 
     def _is_free(self, item, kind):
@@ -345,11 +364,23 @@ class _Planner:
             self.creations.append(Create("services", pods.make_service(job)))
         if job.owns_secret and observed.secret is None:
             self.creations.append(Create("secrets", pods.make_secret(job)))
+        for creation in self.creations:
+            for refusal in observed.refusals:
+                if refusal.resource == creation.resource:
+                    return self._wait_for_refused(refusal, creation.body["kind"])
         return True
+
+    def _wait_for_refused(self, refusal, kind):
+        """No pod is made before what all need. It is tried again when it is time, and the refusal is said until it is there."""
+        left = refusal.seconds_left(self.now)
+        if left:
+            self.creations = []
+        # What was tried is looked at at once, as no event tells that it is there.
+        return self._wait_for(f"{kind}Refused", f"the API server takes no {kind} {refusal.name} now ({refusal.code}): {refusal.message}", after_s=left)
 
     # The pods of a job that runs.
     def _members(self):
-        job, status = self.job, self.status
+        job = self.job
         present = {pod["metadata"]["name"]: pod for pod in self.observed.pods}
         self.waiting, self.running, self.failure = [], 0, None
         wanted = set()
@@ -361,10 +392,6 @@ class _Planner:
         for pod in self.own:
             if pod["metadata"]["name"] not in wanted and not is_going(pod):
                 self.deletions.append(DeletePod(pod["metadata"]["name"], pod["metadata"]["uid"]))
-        if any(creation.resource == "pods" for creation in self.creations):
-            status.set_time("startTime")
-            if job.deadline_s is not None and not self.looks:
-                self.look_again(job.deadline_s)
 
     def _member(self, name, role, index, pod):
         member = self.status.member(name)
@@ -407,13 +434,16 @@ class _Planner:
         if left > 0:
             self.waiting.append((name, f"attempt {member['attempt']} begins at {member['notBefore']}"))
             return self.look_again(left)
-        if self.observed.refusals:
-            # As of a quota: what is refused once would be refused of all others, too.
-            refusal = self.observed.refusals[0]
+        # As of a quota: what is refused once would be refused of all others, too.
+        refusal = next((refusal for refusal in self.observed.refusals if refusal.resource == "pods"), None)
+        if refusal is None:
+            self.waiting.append((name, "its pod is made"))
+        else:
             self.waiting.append((name, f"the API server takes no pod {refusal.name} now ({refusal.code}): {refusal.message}"))
-            self.tell("PodRefused", f"pod {refusal.name}: {refusal.message}", refusal.message, is_warning=True)
-            return self.look_again(WAIT_S)
-        self.waiting.append((name, "its pod is made"))
+            if not refusal.is_told and not any(event.body["reason"] == "PodRefused" for event in self.events):
+                self.tell("PodRefused", f"pod {refusal.name}: {refusal.message}", refusal.message, is_warning=True)
+            if left := refusal.seconds_left(self.now):
+                return self.look_again(left)
         self.creations.append(Create("pods", pods.make_pod(self.job, role, index, member["attempt"])))
 
     def _ended_well(self, name, role, member, pod):

@@ -1,10 +1,12 @@
 """Claims about what is asked of the API server (Cluster), and about who looks at which job when (Looks)."""
 
 import base64
+import math
 import threading
 import time
 
 import pytest
+from api_store import ApiError
 from harness import View, job, names, new_server, wait_for
 from kubernetes.client.exceptions import ApiException
 from tessera_operator import actions, looks, pods
@@ -99,6 +101,15 @@ def test_a_pod_that_is_refused_is_told_and_others_are_not_tried(cluster, view):
     assert not view.items("pods")
 
 
+def test_what_pods_need_and_is_refused_is_told_and_no_pod_is_tried(cluster, view):
+    body = applied(view)
+    bad = pods.make_service(read(body))
+    bad["metadata"]["namespace"] = "another"
+    refusals, _ = cluster.apply(body, [actions.Create("services", bad), actions.Create("pods", pod_of(body))])
+    assert [(refusal.resource, refusal.name, refusal.code) for refusal in refusals] == [("services", "a-scheduler", 400)]
+    assert not view.items("pods")
+
+
 def test_an_event_that_cannot_be_told_stops_nothing(cluster, view):
     body = applied(view)
     event = {"metadata": {"name": "e", "namespace": "another"}}
@@ -148,7 +159,7 @@ class Recorded:
         self.gate.set()
         monkeypatch.setattr(looks, "reconcile", self)
 
-    def __call__(self, _, key, refusals):
+    def __call__(self, _, key, refusals, clock):
         with self._lock:
             self.calls.append((key, list(refusals)))
             self.at_once[key] = self.at_once.get(key, 0) + 1
@@ -170,8 +181,8 @@ def started():
     """Makes Looks, which end with the test."""
     made = []
 
-    def start(num_threads=4, **options):
-        made.append(looks.Looks(None, num_threads, **options))
+    def start(num_threads=4, cluster=None, **options):
+        made.append(looks.Looks(cluster, num_threads, **options))
         made[-1].start()
         return made[-1]
 
@@ -228,16 +239,21 @@ def test_a_look_that_fails_is_tried_again_later_and_the_others_go_on(monkeypatch
 
 
 class Leaping(looks.Clock):
-    """Whatever is waited for is over at once, and the time that it takes is noted."""
+    """Whatever is waited for is over at once, and the time that it takes is noted. It stops at `until`."""
 
-    def __init__(self):
-        self.now, self.waits = 0.0, []
+    def __init__(self, until=math.inf):
+        self.now, self.until, self.waits = 0.0, until, []
+        self.rests = threading.Event()
 
     def monotonic(self):
         return self.now
 
+    def time(self):
+        return 1_700_000_000.0 + self.now
+
     def wait(self, condition, seconds):
-        if seconds is None:
+        if seconds is None or self.now + seconds > self.until:
+            self.rests.set()
             return condition.wait()
         self.now += seconds
         self.waits.append(round(seconds, 2))
@@ -277,6 +293,47 @@ def test_a_failure_of_which_nothing_can_be_said_ends_no_thread_and_leaves_no_job
     wait_for("it is looked at again", lambda: recorded.count(A) == 2)
     assert clock.waits == [looks.SETTLE_S, 60]
     assert "MSJob default/a: ValueError, of which nothing can be said; again in 60 s" in caplog.text
+
+
+@pytest.mark.parametrize("resource, reason", [("pods", "PodsAreMade"), ("services", "ServiceRefused"), ("secrets", "SecretRefused")])
+def test_what_a_quota_refuses_is_tried_every_ten_seconds_whatever_wakes_a_look(started, resource, reason):
+    """With all that a watch tells of the job and its pods, also of what the looks themselves have written."""
+    with new_server() as server:
+        view, clock, tries, is_full = View(server.store), Leaping(until=5), [], True
+        found = started(num_threads=1, cluster=Cluster(server.client()), clock=clock)
+        written = [(resource, "create"), ("msjobs/status", "update"), ("events", "create")]
+
+        def refuse(request, is_done):
+            if (request.resource, request.verb) == (resource, "create") and not is_done:
+                tries.append(clock.now)
+                if is_full:
+                    raise ApiError(403, "Forbidden", f"{resource} is forbidden: exceeded quota: q")
+
+        def tell(version, kind, of, item):
+            if of.plural in ("msjobs", "pods"):
+                found.ask(A)
+
+        def go_on(until):
+            clock.rests.clear()
+            clock.until = until
+            found.ask(A)
+            assert clock.rests.wait(60), "the looks do not come to rest"
+            return [sum((request.resource, request.verb) == of for request in server.requests) for of in written]
+
+        server.on_write = refuse
+        server.store.listen(tell)
+        view.apply(job("a"))
+        assert go_on(5) == [1, 2, 1]
+        for number in range(5):
+            view.patch("msjobs", "a", {"metadata": {"labels": {"a": str(number)}}})
+            assert go_on(6) == [1, 2, 1]
+        condition = view.condition("a", "Created")
+        assert condition["reason"] == reason and f"now (403): {resource} is forbidden: exceeded quota: q" in condition["message"]
+        assert go_on(65) == [7, 2, 1] and min(later - before for before, later in zip(tries, tries[1:])) >= 9.999
+        assert view.condition("a", "Created") == condition and not view.items("pods") and "startTime" not in view.status("a")
+        is_full = False
+        go_on(75)
+        assert view.is_true("a", "Created") and len(view.items("pods")) == 3 and "startTime" in view.status("a")
 
 
 def test_stop_waits_for_a_look_that_is_under_way(monkeypatch, started):

@@ -91,13 +91,59 @@ class TestBegin:
         w.settle()
         assert w.condition("Failed")["reason"] == "PodRefused" and "comand" in w.condition("Failed")["message"]
 
-    def test_a_quota_is_waited_for(self):
+    @pytest.mark.parametrize("kind, resource, reason", [("Pod", "pods", "PodsAreMade"), ("Service", "services", "ServiceRefused"),
+                                                        ("Secret", "secrets", "SecretRefused")])
+    def test_a_quota_is_waited_for_and_said_until_it_has_room(self, kind, resource, reason):
         w = world()
-        w.refuse = refusing(403, "exceeded quota: cpu")
-        w.look(), w.look(), w.look()
-        assert "exceeded quota" in w.condition("Created")["message"] and w.look_again and not w.is_true("Failed")
+        w.refuse = refusing(403, "exceeded quota: q", kind)
+        w.settle()
+        said, effects = copy.deepcopy(w.status()), w.effects
+
+        def tries():
+            return [of for of, _ in w.tried].count(resource)
+
+        assert tries() == 1 and not w.pods and w.reasons() == [reason.replace("PodsAreMade", "PodRefused")]
+        condition = w.condition("Created")
+        assert condition["reason"] == reason and "now (403): exceeded quota: q" in condition["message"] and not w.is_true("Failed")
+        for later in (3, 3, 3):  # whatever asks for a look
+            assert not w.wait(later).look() and w.effects == effects
+        assert w.look_again == 1 and tries() == 1
+        w.wait(1).settle()
+        assert tries() == 2 and w.status() == said and "startTime" not in said
+        w.refuse = refusing(403, "exceeded quota: another", kind)
+        w.wait(10).settle()
+        assert tries() == 3 and "(403): exceeded quota: another" in w.condition("Created")["message"] and len(w.events) == 2
+        w.refuse = None
+        w.wait(10).look()
+        assert w.condition("Created")["reason"] == reason
+        assert w.go_on().is_true("Running") and w.status()["startTime"] == text_of(w.now)
+
+    def test_a_pod_that_is_to_come_again_and_is_refused_is_said_likewise(self):
+        w = running()
+        w.refuse = refusing(403, "exceeded quota: q")
+        w.fail("a-worker-1")
+        w.settle()
+        said = copy.deepcopy(w.status())
+        assert "the API server takes no pod a-worker-1 now (403): exceeded quota: q" in w.condition("Restarting")["message"]
+        w.wait(10).settle()
+        assert w.status() == said and w.reasons().count("PodRefused") == 1
         w.refuse = None
         assert w.wait(10).go_on().is_true("Running")
+
+    def test_where_the_clock_is_set_back_a_refusal_does_not_last_the_longer(self):
+        w = world()
+        w.refuse = refusing(403, "exceeded quota: q")
+        w.settle()
+        w.refuse = None
+        assert w.wait(-3600).go_on().is_true("Running")
+
+    def test_a_new_generation_is_not_held_to_what_was_refused_of_the_one_before(self):
+        w = world(kind="TesseraJob")
+        w.refuse = refusing(400, 'unknown field "comand"')
+        assert w.settle().condition("Failed")["reason"] == "PodRefused"
+        w.refuse = None
+        w.edit(lambda spec: spec.update(generation=2))
+        assert w.go_on().is_true("Running") and not w.is_true("Failed")
 
 
 class TestLosses:

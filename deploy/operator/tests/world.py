@@ -2,12 +2,14 @@
 
 import copy
 import itertools
+from dataclasses import replace
 
 from harness import names
 from tessera_operator import actions
 from tessera_operator.job import InvalidJob, read
 from tessera_operator.plan import Observed, Refusal, has_ended, is_going, plan
 from tessera_operator.pods import needed_keys
+from tessera_operator.reconcile import standing
 from tessera_operator.status import text_of
 
 
@@ -28,8 +30,10 @@ class World:
         self.effects = 0  # how many there were
         self.last_plan = []
         self.look_again = None
-        self.refuse = None  # (pod's body) -> Refusal or None
-        self._refusals = []
+        self.refuse = None  # (an object's body) -> Refusal or None
+        self._refusals = []  # those that stand
+        self._refused = []  # in this look
+        self.tried = []  # (resource, name) of each object that was to be made, but for events
         self.made = []  # (name, attempt) of each pod that was ever made
 
     # What the operator does.
@@ -51,8 +55,9 @@ class World:
         """One look, cut off after so many effects. Returns whether it changed anything."""
         if self.is_gone:
             return False
+        known = self._refusals
         steps = self.last_plan = plan(copy.deepcopy(self.body), self.observe(), self.now)
-        version, self._refusals, self.look_again = self.body["metadata"]["resourceVersion"], [], None
+        version, self._refusals, self._refused, self.look_again = self.body["metadata"]["resourceVersion"], [], [], None
         changed = False
         for number, action in enumerate(steps):
             if until is not None and number >= until:
@@ -62,7 +67,8 @@ class World:
                 continue
             self.effects += 1
             changed |= self._do(action, version)
-        return changed or bool(self._refusals)
+        self._refusals = standing(known, steps, self._refused, self.now)
+        return changed or bool(self._refused)
 
     def _do(self, action, version):
         metadata = self.body["metadata"]
@@ -92,12 +98,14 @@ class World:
         if action.name in table:
             return False
         item = copy.deepcopy(action.body)
-        if action.resource == "pods":
-            if self._refusals:
+        if action.resource != "events":
+            if self._refused:
                 return False
+            self.tried.append((action.resource, action.name))
             if self.refuse and (refusal := self.refuse(item)):
-                self._refusals.append(refusal)
+                self._refused.append(replace(refusal, resource=action.resource, time=self.now))
                 return False
+        if action.resource == "pods":
             item["status"] = {"phase": "Pending"}
             self.made.append((action.name, int(item["metadata"]["labels"][names.ATTEMPT_LABEL])))
         item["metadata"] |= {"uid": f"uid-{next(self.uids)}", "creationTimestamp": text_of(self.now)}
@@ -188,5 +196,5 @@ class World:
         return sorted(event["reason"] for event in self.events.values())
 
 
-def refusing(code, message):
-    return lambda pod: Refusal(pod["metadata"]["name"], code, message)
+def refusing(code, message, kind="Pod"):
+    return lambda item: Refusal(item["metadata"]["name"], code, message) if item["kind"] == kind else None
