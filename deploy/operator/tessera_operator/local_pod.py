@@ -282,7 +282,6 @@ class Layout:
         """Program and arguments."""
         fields = [(f"{path}.{field}[{index}]", word) for field in ("command", "args") for index, word in enumerate(container.get(field) or [])]
         words = [self._expanded(container, word, variables, place, "it becomes") for place, word in fields]
-        said = [expand(word, variables) for _, word in fields]
         if not container.get("command"):
             raise Refused(f"{path}.command", "it is missing: what an image starts by itself is not known here")
         folder = self.working_folder(container)
@@ -292,13 +291,19 @@ class Layout:
             raise Refused(f"{path}.workingDir", f"{named}, here {folder}, is no folder" if is_placed else
                           f"{folder} is no folder here; --path PATH=FOLDER says where a folder of the image is")
         program = words[0]
+        # Of a word with variables the manifest's own text is said: their values may be secrets.
+        told = [word if expand(word, variables) != word else here for (_, word), here in zip(fields, words)]
         found = shutil.which(program, path=variables.get("PATH")) if "/" not in program else str(folder / program)
         if not found or not os.access(found, os.X_OK):
-            raise Refused(f"{path}.command[0]", f'"{program}" is no program here' + ("" if "/" in program else ", it is not in PATH"))
-        named, script = next(((name, word) for name, word in zip(said[1:], words[1:]) if not word.startswith("-")), ("", ""))
-        if INTERPRETER.fullmatch(Path(program).name) and re.fullmatch(r"/\S+", script) and not Path(script).exists():
-            raise Refused(f"{path}.command", f"{named}, here {script}, does not exist" if script != named else
-                          f"there is no {script} here; --path {Path(script).parent}=FOLDER says where that folder of the image is")
+            raise Refused(f"{path}.command[0]", f'"{told[0]}" is no program here' + ("" if "/" in program else ", it is not in PATH"))
+        script = next((index for index, word in enumerate(words) if index and not word.startswith("-")), None)
+        if script is not None and INTERPRETER.fullmatch(Path(program).name) and re.fullmatch(r"/\S+", words[script]) and not os.path.exists(words[script]):
+            _, named = fields[script]
+            if told[script] != words[script]:
+                raise Refused(f"{path}.command", f"there is no {named} here, with the values of its variables; --path PATH=FOLDER says where a folder of "
+                              "the image is")
+            raise Refused(f"{path}.command", f"{named}, here {words[script]}, does not exist" if words[script] != named else
+                          f"there is no {named} here; --path {Path(named).parent}=FOLDER says where that folder of the image is")
         return words
 
     def working_folder(self, container):
@@ -470,7 +475,12 @@ class LocalPod:
         words = self._layout.words(container, path, variables)
         name = self.item["metadata"]["name"]
         label = name if container["name"] == names.CONTAINER else f"{name}/{container['name']}"
-        return _Program(container, words, variables, self._layout.working_folder(container), label, self._output, self._changed, self._layout.here.held)
+        try:
+            return _Program(container, words, variables, self._layout.working_folder(container), label, self._output, self._changed, self._layout.here.held)
+        except OSError as failure:
+            if failure.filename == words[0]:
+                failure.filename = container["command"][0]  # without its variables' values
+            raise
 
     def _go_on(self):
         """Init containers one after the other, those that stay beside the others at once; then all containers."""

@@ -19,6 +19,10 @@ from tessera_operator.pod_schema import spec_schema, whole_crd
 USED = (*names.KINDS, "Secret", "ConfigMap")
 TYPES = {"object": (dict, "an object"), "array": (list, "a list"), "string": (str, "a text"), "integer": (int, "a whole number"),
          "number": ((int, float), "a number"), "boolean": (bool, "true or false")}
+# What the reader of YAML says with what stands there, which may be a secret: what is said instead.
+TOLD = {"found undefined alias": "a text that begins with '*' is in quotes: without them it stands for an anchor, and there is none of that name",
+        "could not determine a constructor for the tag": "a text that begins with '!' is in quotes: without them it is a tag, and there is none of that name",
+        "found undefined tag handle": "a text that begins with '!' is in quotes: without them it is a tag, and there is none of that name"}
 NO_TEXT = "a field's name must be a text: write it in quotes"
 MAX_FILE = 8 << 20  # characters; an API server takes an object of some 1.5 MB
 MAX_DEPTH = 100  # of objects and lists within one another
@@ -75,11 +79,11 @@ def _mapping(loader, node):
 def _number(loader, node):
     text = loader.construct_scalar(node)
     if not _INT.fullmatch(text) and not (node.tag.endswith(":float") and _FLOAT.fullmatch(text)):
-        raise _wrong(node, f"{shown(text)} is no number")
+        raise _wrong(node, "what stands there is no number")
     if node.tag.endswith(":float"):
         return loader.construct_yaml_float(node)
     if len(text) > 70 or not -2**63 <= (value := loader.construct_yaml_int(node)) < 2**64:
-        raise _wrong(node, f"the number {shown(text)[1:-1]} does not fit in 64 bits")
+        raise _wrong(node, "the number does not fit in 64 bits")
     return value
 
 
@@ -153,6 +157,15 @@ def shown(value):
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def kind_of(value):
+    """What stands in the place of a value that may be a secret."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    return next((words for kind, words in TYPES.values() if isinstance(value, kind)), "neither a text nor a number")
+
+
 def printable(key):
     """What stands at the end of a field's path, on one line, whatever it is."""
     text = key if isinstance(key, str) else str(key)
@@ -182,15 +195,15 @@ def _plain(node):
 
 
 def _items(loader, node):
-    """The objects of a document. Of what no job can use there is but kind and name: the rest is not looked at."""
-    kind, items = _plain(_below(node, "kind")), _below(node, "items")
+    """(line, object) of a document. Of what no job can use there is but kind and name: the rest is not looked at."""
+    kind, items, line = _plain(_below(node, "kind")), _below(node, "items"), node.start_mark.line + 1
     if kind == "List" and isinstance(items, yaml.SequenceNode):
         _bound_aliases(node)
         return [item for part in items.value for item in _items(loader, part)]
     if kind and kind not in USED and _below(node, "<<") is None:
-        return [{"kind": kind, "metadata": {"name": _plain(_below(_below(node, "metadata"), "name"))}}]
+        return [(line, {"kind": kind, "metadata": {"name": _plain(_below(_below(node, "metadata"), "name"))}})]
     _bound_aliases(node)
-    return [loader.construct_document(node)]
+    return [(line, loader.construct_document(node))]
 
 
 def _documents(text, origin):
@@ -200,15 +213,18 @@ def _documents(text, origin):
     try:
         loader = _Loader(text)
         while loader.check_node():
-            items += [item for item in _items(loader, loader.get_node()) if item is not None]
+            items += [item for item in _items(loader, loader.get_node()) if item[1] is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise InvalidManifest(origin, [f"{place}it is no YAML: {error.problem or error.context}"]) from None
+        said = error.problem or error.context or ""
+        raise InvalidManifest(origin, [f"{place}it is no YAML: {next((words for begin, words in TOLD.items() if said.startswith(begin)), said)}"]) from None
     except RecursionError:
         raise InvalidManifest(origin, [f"it is no YAML of a manifest: it is nested more than {MAX_DEPTH} times"]) from None
     except (yaml.YAMLError, ValueError) as error:
         raise InvalidManifest(origin, [f"it is no YAML: {error}"]) from None
+    except (AttributeError, KeyError):  # of a tag such as !!bool before what is none
+        raise InvalidManifest(origin, ["it is no YAML: a value is not what its tag (!!) says"]) from None
     return items
 
 
@@ -220,15 +236,16 @@ def _name_of(item):
 def _data_of(item, is_secret, faults):
     """The keys of a Secret or a ConfigMap with their bytes. `faults` is told of each key that cannot be one."""
     found, at = {}, f"{item['kind']} {_name_of(item)}"
+    said = kind_of if is_secret else shown
     for name, is_coded in ((("data", True), ("stringData", False)) if is_secret else (("binaryData", True), ("data", False))):
         data = item.get(name)
         if not isinstance(data, (dict, type(None))):
-            faults.append(f"{at}: {name}: it is {shown(data)}, but must be an object")
+            faults.append(f"{at}: {name}: it is {said(data)}, but must be an object")
             continue
         for key, value in (data or {}).items():
             wrong = fault_of_key(key)
             if wrong is None and not isinstance(value, str):
-                wrong = f"it is {shown(value)}, but must be a text" + (": write it in quotes" if isinstance(value, (int, float)) else "")
+                wrong = f"it is {said(value)}, but must be a text" + (": write it in quotes" if isinstance(value, (int, float)) else "")
             if wrong is None:
                 try:
                     found[key] = base64.b64decode("".join(value.split()), validate=True) if is_coded else value.encode()
@@ -242,10 +259,12 @@ def _data_of(item, is_secret, faults):
 def load(text, origin, job_name=None, namespace=None):
     """The job of a file; where it has several, that of `job_name`. Throws InvalidManifest with all faults."""
     manifest, jobs, faults = Manifest(None), [], []
-    for item in _documents(text, origin):
+    for line, item in _documents(text, origin):
         kind = item.get("kind") if isinstance(item, dict) else None
         if not isinstance(kind, str):
-            raise InvalidManifest(origin, [f"a document is no object of Kubernetes: {shown(item)}"])
+            of_kind = f"its kind is {kind_of(kind)}, but must be a text" if kind is not None else "it has no kind"
+            raise InvalidManifest(origin, [f"line {line}: what begins there is no object of Kubernetes: "
+                                           + (of_kind if isinstance(item, dict) else f"it is {kind_of(item)}")])
         if kind in names.KINDS:
             jobs.append(item)
         elif kind in ("Secret", "ConfigMap"):

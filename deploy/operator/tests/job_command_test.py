@@ -178,7 +178,7 @@ def test_what_only_a_newer_cluster_knows_is_a_note():
     ("a: [", "line 1, column 5: it is no YAML: expected the node content, but found '<stream end>'"),
     ("a: 1\na: 2", "line 2, column 1: it is no YAML: the key 'a' stands twice"),
     ("kind: Pod\nmetadata: {name: x}", "it has no MSJob and no TesseraJob; it has Pod x"),
-    ("- 1", "a document is no object of Kubernetes: [1]"),
+    ("- 1", "line 1: what begins there is no object of Kubernetes: it is a list"),
     ("", "it has no MSJob and no TesseraJob; it has nothing"),
     (f"{JOB}---{JOB.replace('small', 'other')}", "it has 2 jobs: name one by --job"),
 ])

@@ -91,7 +91,66 @@ def test_a_secrets_values_are_base64_and_its_texts_texts():
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}}
     load(yaml.safe_dump_all([secret | {"data": {"a": "eA==\n"}, "stringData": {"b": "x"}}, alone(["true"])]), "job.yaml")
     assert faults_of(yaml.safe_dump_all([secret | {"data": {"a": "?"}, "stringData": {"b": 1}}, alone(["true"])])) == [
-        "Secret keys: data.a: it is no base64", "Secret keys: stringData.b: it is 1, but must be a text: write it in quotes"]
+        "Secret keys: data.a: it is no base64", "Secret keys: stringData.b: it is a whole number, but must be a text: write it in quotes"]
+
+
+VALUE = "TOPSECRETVALUE"
+NUMBER = "1234567890123"
+
+
+@pytest.mark.parametrize("data, fault", [
+    (f"stringData: {{a: {NUMBER}}}", "Secret keys: stringData.a: it is a whole number, but must be a text: write it in quotes"),
+    (f"stringData: {{a: {NUMBER}.5}}", "Secret keys: stringData.a: it is a number, but must be a text: write it in quotes"),
+    (f"stringData: {{a: [{VALUE}]}}", "Secret keys: stringData.a: it is a list, but must be a text"),
+    (f"data: {{a: {{b: {VALUE}}}}}", "Secret keys: data.a: it is an object, but must be a text"),
+    ("stringData: {a: 2012-03-04}", "Secret keys: stringData.a: it is neither a text nor a number, but must be a text"),
+    ("stringData: {a: yes}", "Secret keys: stringData.a: it is true or false, but must be a text: write it in quotes"),
+    (f"data: {VALUE}", "Secret keys: data: it is a text, but must be an object"),
+    (f"stringData: [{VALUE}]", "Secret keys: stringData: it is a list, but must be an object"),
+    (f"data: {{a: '{VALUE}?'}}", "Secret keys: data.a: it is no base64"),
+    (f"stringData: {{a: {NUMBER * 3}}}", "line 4, column 17: it is no YAML: the number does not fit in 64 bits"),
+    (f"stringData: {{a: !!int {VALUE}}}", "line 4, column 17: it is no YAML: what stands there is no number"),
+    (f"stringData: {{a: !!bool {VALUE}}}", "it is no YAML: a value is not what its tag (!!) says"),
+    (f"stringData: {{a: !!timestamp {VALUE}}}", "it is no YAML: a value is not what its tag (!!) says"),
+    (f"stringData:\n  a: !{VALUE}", "line 5, column 6: it is no YAML: a text that begins with '!' is in quotes: without them it is a tag, and there is none "
+     "of that name"),
+    (f"stringData: {{a: !{VALUE}!x y}}", "line 4, column 17: it is no YAML: a text that begins with '!' is in quotes: without them it is a tag, and there is "
+     "none of that name"),
+    (f"stringData: {{a: *{VALUE}}}", "line 4, column 17: it is no YAML: a text that begins with '*' is in quotes: without them it stands for an anchor, and "
+     "there is none of that name")])
+def test_a_secrets_values_are_not_said(data, fault):
+    text = f"apiVersion: v1\nkind: Secret\nmetadata: {{name: keys}}\n{data}\n---\n{JOB}"
+    assert faults_of(text) == [fault]
+
+
+@pytest.mark.parametrize("text, words", [
+    (f"apiVersion: v1\nmetadata: {{name: keys}}\nstringData: {{a: {VALUE}}}", "it has no kind"), (VALUE, "it is a text"), (f"[{VALUE}]", "it is a list"),
+    (f"kind: [{VALUE}]", "its kind is a list, but must be a text"), (f"kind: List\nitems: [{VALUE}]", "it is a text")])
+def test_nor_is_what_may_be_a_secret_without_its_kind(text, words):
+    line = 2 + JOB.count("\n") + text.count("\nitems")
+    assert faults_of(f"{JOB}---\n{text}\n") == [f"line {line}: what begins there is no object of Kubernetes: {words}"]
+
+
+@pytest.mark.parametrize("command, fault", [
+    (["$(A)"], 'command[0]: "$(A)" is no program here, it is not in PATH'), (["/$(A)/x"], 'command[0]: "/$(A)/x" is no program here'),
+    (["python3", "/x/$(A)"], "command: there is no /x/$(A) here, with the values of its variables; --path PATH=FOLDER says where a folder of the image is"),
+    (["python3", "/x/$(LONG)"], "command: there is no /x/$(LONG) here, with the values of its variables; --path PATH=FOLDER says where a folder of the image is")])
+def test_nor_are_those_in_the_words_of_a_command(tmp_path, command, fault):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"a": VALUE, "long": VALUE * 100}}
+    env = [{"name": name, "valueFrom": {"secretKeyRef": {"name": "keys", "key": key}}} for name, key in (("A", "a"), ("LONG", "long"))]
+    err = Run(tmp_path, yaml.safe_dump_all([secret, alone(command, env=env)])).end(2).err
+    assert f"error: {tmp_path}/job.yaml: {POD}.containers[0].{fault}\n" in err and VALUE not in err
+
+
+def test_nor_is_that_of_a_program_that_cannot_be_started(tmp_path):
+    program = tmp_path / VALUE
+    program.write_bytes(b"\x7fELF")
+    program.chmod(0o700)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"a": str(program)}}
+    body = alone(["$(A)"], env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}}])
+    body["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
+    err = run(tmp_path, yaml.safe_dump_all([secret, body]), code=1).err
+    assert "cannot be started: [Errno 8] Exec format error: '$(A)'" in err and VALUE not in err
 
 
 def test_whoever_writes_a_volume_writes_nothing_else(tmp_path):
@@ -140,7 +199,7 @@ def test_aliases_may_share_what_a_manifest_has():
     ("a: &a [*a]", "it is no YAML: an alias stands for what it lies in"), ("a: " + "[" * 200 + "]" * 200, "it is no YAML: it is nested more than 100 times"),
     ("[" * 100_000, "it is no YAML: it is nested more than 100 times"),
     ("\n".join(" " * i + "- " for i in range(500)), "it is no YAML: it is nested more than 100 times"), (" " * (8 << 20) + "a", "it has more than 8 MiB, which is no manifest"),
-    ("a: !!int 1:30", 'it is no YAML: "1:30" is no number'), ("a: 0x" + "f" * 5000, "does not fit in 64 bits")], ids=range(7))
+    ("a: !!int 1:30", "it is no YAML: what stands there is no number"), ("a: 0x" + "f" * 5000, "does not fit in 64 bits")], ids=range(7))
 def test_a_text_without_measure_is_refused(text, fault):
     (found,) = faults_of(text)
     assert found.endswith(fault)
