@@ -193,9 +193,18 @@ class LocalCluster:
         return next(condition for condition in self.body["status"]["conditions"] if condition["type"] in ("Succeeded", "Failed") and condition["status"] == "True")
 
 
+class Interrupted(BaseException):
+    """A signal before the job has begun, or a second one."""
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.number = number
+
+
 class _Signals:
-    """Notes the first signal that is to end the job; a second one kills. A handler may interrupt the main thread while that holds the
-    lock of the event that it waits for: so a thread sets the event, which is told by a queue whose put() may be interrupted."""
+    """Notes the first signal that is to end the job. A handler may interrupt the main thread while that holds the lock of the event that it
+    waits for: so a thread sets the event, which is told by a queue whose put() may be interrupted. The second signal throws Interrupted, whatever
+    the main thread waits for, as for a standard error that nobody reads."""
 
     def __init__(self, cluster):
         self.first, self.is_urgent, self._before, self._noted = None, False, {}, queue.SimpleQueue()
@@ -214,9 +223,10 @@ class _Signals:
     def _note(self, number, _):
         if self.first is None:
             self.first = number
-        else:
+            self._noted.put(True)
+        elif not self.is_urgent:
             self.is_urgent = True
-        self._noted.put(True)
+            raise Interrupted(self.first)
 
     def __exit__(self, *_):
         for number, handler in self._before.items():
@@ -232,7 +242,10 @@ def run(body, here, out=None, err=None):
     with _Signals(cluster) as signals:
         try:
             return _run(cluster, signals)
+        except Interrupted as end:  # twice
+            return 128 + end.number
         finally:
+            signals.is_urgent = True
             cluster.kill()
 
 
@@ -244,8 +257,6 @@ def _run(cluster, signals):
             is_told = True
             cluster.tell(f"{signal.Signals(signals.first).name}: the pods end; once more kills them")
             cluster.delete_job()
-        if signals.is_urgent:
-            cluster.kill()
         key = cluster.key
         after_s, _ = reconcile(cluster, key)
         if cluster.body is None:
@@ -257,14 +268,6 @@ def _run(cluster, signals):
     if signals.first is not None and outcome is None:
         return 128 + signals.first
     return 0 if outcome["type"] == "Succeeded" else 1
-
-
-class Interrupted(BaseException):
-    """A signal, before the job has begun."""
-
-    def __init__(self, number):
-        super().__init__(number)
-        self.number = number
 
 
 def _interrupt(number, _):

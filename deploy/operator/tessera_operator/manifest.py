@@ -29,6 +29,8 @@ MAX_DEPTH = 100  # of objects and lists within one another
 MAX_COPIES = 10_000  # what aliases stand for, written out: so many values ...
 MAX_COPIED = 4 << 20  # ... with so many characters
 NO_UID = "00000000-0000-0000-0000-000000000000"
+# Of an object's metadata what is a user's; the rest an API server sets, as where `kubectl get -o yaml` has written the file.
+OWN_METADATA = ("name", "namespace", "labels", "annotations")
 
 
 @dataclass
@@ -306,6 +308,7 @@ def _check(manifest, namespace):
     body.pop("status", None)
     if not isinstance(metadata.get("namespace"), (str, type(None))):
         walk.fault("metadata.namespace", f"it is {shown(metadata.pop('namespace'))}, but must be a text: write it in quotes")
+    metadata = body["metadata"] = {name: metadata[name] for name in OWN_METADATA if name in metadata}
     metadata |= {"namespace": namespace or metadata.get("namespace") or "default", "uid": NO_UID, "generation": 1, "resourceVersion": "1"}
     spec = _spec_schema(body["kind"])
     if "spec" in body:

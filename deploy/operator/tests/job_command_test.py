@@ -77,6 +77,21 @@ def test_a_job_becomes_the_objects_that_the_operator_makes(path):
     assert body["metadata"]["name"] == job.name
 
 
+# What `kubectl get -o yaml` writes of a job that is ending.
+OF_A_SERVER = {"creationTimestamp": "2026-11-30T00:00:00Z", "deletionGracePeriodSeconds": 0, "deletionTimestamp": "2026-11-30T00:00:00Z",
+               "finalizers": [names.FINALIZER], "generation": 7, "managedFields": [{"manager": "kubectl"}], "resourceVersion": "812",
+               "selfLink": "/apis/x", "uid": "11111111-2222-3333-4444-555555555555"}
+
+
+def test_what_an_api_server_has_set_of_a_job_is_left_out(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(changed(lambda body: None))
+    plain, _ = render(path)
+    assert plain.count("kind: Pod") == 3
+    path.write_text(changed(lambda body: (body["metadata"].update(OF_A_SERVER), body.update(status={"state": "Succeeded", "completionTime": "x"}))))
+    assert render(path)[0] == plain
+
+
 def test_one_pod_is_rendered_alone():
     out, _ = render(SAMPLES[0], "--pod", "mnist-worker-1")
     assert yaml.safe_load(out)["metadata"]["name"] == "mnist-worker-1"

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from harness import OPERATOR, ROOT, free_port, job, names
+from job_command_test import OF_A_SERVER
 from tessera_operator import local_cluster
 from tessera_operator.local_pod import expand
 
@@ -160,6 +161,34 @@ def test_a_second_signal_kills(tmp_path):
             break
     running.process.send_signal(signal.SIGTERM)
     running.end(128 + signal.SIGTERM, timeout=60)
+
+
+def test_a_second_signal_ends_the_command_whatever_it_waits_for(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(alone(["sh", "-c", "trap '' TERM; while :; do sleep 1; done"])))
+    for waits in ("return 300.0, []", "print('waits', file=sys.stderr, flush=True); threading.Event().wait()"):
+        script = ("import sys, threading\nfrom tessera_operator import job_command, local_cluster\nreal = local_cluster.reconcile\n"
+                  "def look(cluster, key):\n    if 'deletionTimestamp' not in cluster.body['metadata']:\n        return real(cluster, key)\n"
+                  f"    {waits}\nlocal_cluster.reconcile = look\nsys.exit(job_command.main(sys.argv[1:]))")
+        with subprocess.Popen([sys.executable, "-B", "-c", script, "run", path, "--local"], cwd=OPERATOR, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
+            for awaited in ("Created", "once more kills them", *(["waits"] if "waits" in waits else [])):
+                line = process.stderr.readline()
+                while line and awaited not in line:
+                    line = process.stderr.readline()
+                assert line, awaited
+                if awaited == "Created":
+                    process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_job_that_a_cluster_was_ending_runs(tmp_path):
+    body = alone(["echo", "ran"])
+    body["metadata"] |= OF_A_SERVER
+    assert "[alone-worker-0] ran" in run(tmp_path, body).out
 
 
 def test_its_grace_period_ends_a_pod_that_goes_on(tmp_path):
