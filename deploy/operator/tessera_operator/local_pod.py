@@ -16,7 +16,7 @@ import threading
 import time
 from pathlib import Path
 
-from tessera_operator import local_guard, names
+from tessera_operator import local_guard, names, quantity
 from tessera_operator.pod_rules import VARIABLE
 from tessera_operator.status import text_of
 
@@ -177,7 +177,7 @@ class Layout:
         value = (((container or {}).get("resources") or {}).get(kind) or {}).get(resource)
         if value is None:
             raise Refused(f"{path}.resourceFieldRef.resource", f"the container has no {asked}, and a node's size is not known here")
-        return _whole_number(str(value), source["resourceFieldRef"].get("divisor", 1))
+        return quantity.whole_number(value, source["resourceFieldRef"].get("divisor", 1))
 
     def _text_of_field(self, asked, path):
         metadata, spec = self.pod["metadata"], self.pod["spec"]
@@ -343,18 +343,6 @@ class Layout:
 
 def _quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-            "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-
-
-def _whole_number(quantity, divisor):
-    """A quantity by a divisor, rounded up, as resourceFieldRef gives it."""
-    def number(text):
-        value, suffix, exponent = re.fullmatch(r"\+?([0-9.]+)(?:([KMGTPE]i|[numkMGTPE])|([eE][+-]?[0-9]+))?", str(text)).groups()
-        return float(value + (exponent or "")) * SUFFIXES[suffix or ""]
-    return str(int(-(-number(quantity) // (number(divisor) or 1))))
 
 
 class JobFolder:

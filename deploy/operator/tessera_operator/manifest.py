@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from tessera_operator import names
+from tessera_operator import names, quantity
 from tessera_operator.job import InvalidManifest, faults_of
 from tessera_operator.pod_rules import fault_of_key
 from tessera_operator.pod_schema import spec_schema, whole_crd
@@ -353,6 +353,8 @@ class _Walk:
                 self.fault(path, f"it is {shown(value)}, but must be a number or a text")
             elif "pattern" in schema and not re.search(re.sub(r"\$$", r"\\Z", schema["pattern"]), str(value)):
                 self.fault(path, f"it is {shown(value)}, but must be a quantity, such as 2, 500m or 4Gi")
+            elif "pattern" in schema and quantity.is_too_large(value):
+                self.fault(path, f"it is {shown(value)}, but must be at most 2^63-1 ({quantity.MAX})")
             return
         wanted = schema.get("type")
         kind, words = TYPES.get(wanted, (object, ""))

@@ -10,7 +10,7 @@ import sys
 import pytest
 import yaml
 from harness import OPERATOR, manifests, names
-from tessera_operator import job_command
+from tessera_operator import job_command, quantity
 from tessera_operator.job import read
 from tessera_operator.manifest import InvalidManifest, load
 from world import World
@@ -157,6 +157,24 @@ def container_of(body):
 def test_quantities_are_written_as_kubernetes_reads_them():
     for number in (2, 0.5, "2", "500m", "1.5Gi", ".5", "+3", "1e3", "2E6", "5E", "100n", "7k", "128Mi"):
         load(changed(lambda body, number=number: container_of(body).update(resources={"limits": {"cpu": number}})), "job.yaml")
+
+
+def test_a_quantity_by_a_divisor_is_exact_and_rounded_up():
+    assert [quantity.whole_number(f"{number}m", "1m") for number in range(1, 3000)] == list(map(str, range(1, 3000)))
+    assert [quantity.whole_number(f"{number}m", "1") for number in range(1, 3000)] == [str(-(-number // 1000)) for number in range(1, 3000)]
+    for value, divisor, wanted in (("0.05", "1m", "50"), ("1.1", "1m", "1100"), (1.1, "1m", "1100"), ("1e3", 1, "1000"), ("1E3", "1k", "1"), ("15e-1", "1m", "1500"),
+                                   ("9007199254740993", 1, "9007199254740993"), ("9223372036854775807", "1", "9223372036854775807"),
+                                   ("9223372036854775807", "1Ki", "9007199254740992"), ("7Ei", "1Ei", "7"), ("1Ti", "1Gi", "1024"), ("1P", "1T", "1000"),
+                                   ("100n", "1n", "100"), ("3u", "1n", "3000"), ("0.1n", "1n", "1"), ("1e-400", "1n", "1"), ("1001m", "1", "2"), ("0", "1m", "0"),
+                                   ("+2", "1", "2"), (".5", "1m", "500"), ("5.", "1", "5"), ("1Gi", "1M", "1074"), ("3", "0", "3")):
+        assert quantity.whole_number(value, divisor) == wanted, (value, divisor)
+
+
+@pytest.mark.parametrize("value", ["1e400", "9" * 400, "9" * 5000, "9223372036854775808", "8Ei", "10E", "1e99999999999999999999"])
+def test_a_quantity_beyond_64_bits_is_refused(value):
+    shown = value if len(value) < 79 else f"{value[:76]}..."
+    (fault,) = faults_of(changed(lambda body: container_of(body).update(resources={"limits": {"cpu": value}})))
+    assert fault.startswith(f'{CONTAINER}.resources.limits.cpu: it is "{shown}') and fault.endswith(", but must be at most 2^63-1 (9223372036854775807)")
 
 
 @pytest.mark.parametrize("change, fault", [
