@@ -34,6 +34,13 @@ class InvalidManifest(Exception):
         self.faults = faults
 
 
+class OutputLost(Exception):
+    """Standard output takes no more; a reader that has gone is none of that."""
+
+    def __init__(self, failure):
+        super().__init__(f"cannot write standard output: {failure.strerror or failure}")
+
+
 @dataclass(frozen=True)
 class Role:
     name: str

@@ -2,6 +2,7 @@
 where it is needed: the command helps, and says what it lacks, where there is no PyYAML."""
 
 import argparse
+import errno
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tessera_operator import installation, needs
-from tessera_operator.job import InvalidManifest
+from tessera_operator.job import InvalidManifest, OutputLost
 
 DESCRIPTION = """Looks at the manifest of an MSJob or a TesseraJob, and runs it on this machine, before a cluster sees it; prints what installs the operator that
 runs them in a cluster."""
@@ -105,7 +106,32 @@ def _words_of(failure):
     return failure.strerror or str(failure)
 
 
+def _print(text):
+    """On standard output, where it has arrived when this returns. Throws OutputLost; whoever has read enough and gone is content."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as failure:
+        # What is left in its buffer would fail again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(failure, BrokenPipeError):
+            raise OutputLost(failure) from None
+
+
+def _take_closed_streams():
+    """What a shell has closed (`>&-`) gives its number to nothing else that is opened, and is written to nowhere."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+
+
 def _read(file, origin):
+    if file == "-" and sys.stdin is None:
+        raise Unreadable(f"{origin}: it is closed")
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except IsADirectoryError:
@@ -139,7 +165,7 @@ def _render(options):
         if options.pod not in pods:
             raise UsageError(f"--pod {options.pod}: the job has no such pod; it has {', '.join(list(pods)[:10])}" + (", ..." if len(pods) > 10 else ""))
         found = [pods[options.pod]]
-    sys.stdout.write(text_of(found))
+    _print(text_of(found))
     return 0
 
 
@@ -169,7 +195,7 @@ def _manifests(options):
     if options.to is None:
         if options.crds and options.image is not None:
             raise UsageError("--crds prints nothing that names an image: leave out --image, or --crds")
-        sys.stdout.write(installation.base(options.image, options.crds))
+        _print(installation.base(options.image, options.crds))
         return 0
     if options.image is not None or options.crds:
         raise UsageError("--to writes everything, with the image as it is: it is named in the folder, by config/kustomization.yaml and chart/values.yaml; "
@@ -178,15 +204,19 @@ def _manifests(options):
         installation.write(options.to)
     except FileExistsError:
         raise UsageError(f"--to {options.to}: there is something of that name; name a folder that is to be made") from None
-    print(f"""{options.to} is the operator's folder; next:
+    _print(f"""{options.to} is the operator's folder; next:
   podman build -t {installation.image()} {options.to}
-  kubectl apply --server-side -k {options.to}/config       or by Helm: {options.to}/chart""")
+  kubectl apply --server-side -k {options.to}/config       or by Helm: {options.to}/chart
+""")
     return 0
 
 
 def main(arguments=None):
+    _take_closed_streams()
     options = _parser().parse_args(arguments)
     try:
+        if sys.stdout is None:  # the shell has closed it
+            raise OutputLost(OSError(errno.EBADF, os.strerror(errno.EBADF)))
         return {"render": _render, "run": _run, "manifests": _manifests}[options.command](options)
     except ModuleNotFoundError as missing:
         if missing.name != "yaml":
@@ -200,10 +230,7 @@ def main(arguments=None):
     except KeyboardInterrupt:  # before the job has begun
         print("ended by SIGINT", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (Unreadable, installation.NotInstalled) as failure:
+    except (Unreadable, OutputLost, installation.NotInstalled) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
     except OSError as failure:

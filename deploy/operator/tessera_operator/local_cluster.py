@@ -17,7 +17,7 @@ import time
 import uuid
 
 from tessera_operator import actions, names, pods
-from tessera_operator.job import read
+from tessera_operator.job import OutputLost, read
 from tessera_operator.local_pod import ADDRESS, Here, JobFolder, Layout, LocalPod, Output
 from tessera_operator.plan import Observed
 from tessera_operator.pods import needed_keys
@@ -235,13 +235,17 @@ class _Signals:
         self._thread.join()
 
 
-def run(body, here, out=None, err=None):
+def run(body, here):
     """Runs a job that local_body() has made, until it has ended. Returns 0 where it has succeeded, 1 where it has failed, 128 + N after
-    signal N."""
-    cluster = LocalCluster(body, here, Output(out or sys.stdout.buffer, err or sys.stderr.buffer))
+    signal N. Throws OutputLost where it has succeeded, and what its pods have printed could not be written."""
+    output = Output()
+    cluster = LocalCluster(body, here, output)
     with _Signals(cluster) as signals:
         try:
-            return _run(cluster, signals)
+            code = _run(cluster, signals)
+            if code == 0 and output.failure is not None:
+                raise OutputLost(output.failure)
+            return code
         except Interrupted as end:  # twice
             return 128 + end.number
         finally:

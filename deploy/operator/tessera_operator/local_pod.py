@@ -7,6 +7,7 @@ word or a variable, it becomes the folder where the volume lies.
 import os
 import posixpath
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -382,18 +383,33 @@ class JobFolder:
 
 
 class Output:
-    """Lines of several programs, each in one piece, with the name of who wrote it."""
+    """Lines of several programs, each in one piece, with the name of who wrote it. They are written at once, by the descriptors alone: a thread that
+    waits for whoever reads them holds no lock that this process's end needs."""
 
-    def __init__(self, out, err):
-        self._streams, self._lock = {"out": out, "err": err}, threading.Lock()
+    def __init__(self, out=1, err=2):
+        self._descriptors = {"out": out, "err": err}
+        self._locks = {"out": threading.Lock(), "err": threading.Lock()}
+        self.failure = None  # the OSError by which lines of standard output were lost; a reader that has gone is none
 
     def write(self, stream, name, line):
-        with self._lock:
-            try:
-                self._streams[stream].write(f"[{name}] ".encode() + line.rstrip(b"\n") + b"\n")
-                self._streams[stream].flush()
-            except (BrokenPipeError, ValueError):
-                pass  # nobody reads: the job's end is another's matter
+        failure = self._write(stream, f"[{name}] ".encode() + line.rstrip(b"\n") + b"\n")
+        if stream == "out" and failure is not None and self.failure is None:
+            self.failure = failure
+            self.write("err", "job", f"standard output takes no more ({failure.strerror}): the job goes on, what its pods print is lost".encode())
+
+    def _write(self, stream, content):
+        descriptor = self._descriptors[stream]
+        with self._locks[stream]:
+            while content:
+                try:
+                    content = content[os.write(descriptor, content):]
+                except BlockingIOError:
+                    select.select([], [descriptor], [])
+                except BrokenPipeError:
+                    return None  # nobody reads: the job's end is another's matter
+                except OSError as failure:
+                    return failure
+        return None
 
 
 class _Program:

@@ -237,6 +237,29 @@ def test_it_is_a_command_that_teaches_and_asks_no_cluster(tmp_path):
     assert done.returncode == 0 and all(word in done.stdout for word in ("tessera job run job.yaml --local", "--path", "--claim", "exit codes")), done.stdout
 
 
+@pytest.mark.parametrize("words", [("render", "-"), ("manifests", ), ("run", "-", "--local")])
+@pytest.mark.parametrize("where, code, said", [("> /dev/full", 1, "error: cannot write standard output: No space left on device"),
+                                               (">&-", 1, "error: cannot write standard output: Bad file descriptor"), ("| true", 0, None),
+                                               ("2>&-", 0, ""), ("<&- 2>&1 >/dev/null", 1, "")])
+def test_a_standard_output_that_takes_nothing_is_said(tmp_path, words, where, code, said):
+    if words[0] == "manifests" and where.startswith("<"):
+        code = 0
+    script = f'"$0" -B -m tessera_operator job {" ".join(words)} {where.replace("| true", "")}'
+    script = f"({script}; echo $? >&3) | true; wait" if where == "| true" else f"{script}; echo $? >&3"
+    body = yaml.safe_load(JOB)
+    body["spec"]["msReplicaSpecs"]["Worker"]["replicas"] = 1
+    container_of(body)["command"] = ["echo", "ran"]
+    with open(tmp_path / "code", "wb") as file:
+        done = subprocess.run(["bash", "-c", f"exec 3>&{file.fileno()}; {script}", sys.executable], cwd=OPERATOR, capture_output=True, text=True, timeout=120,
+                              input=yaml.safe_dump(body), pass_fds=(file.fileno(), ), env={"PATH": "/usr/bin:/bin", "HOME": "/nowhere", "TMPDIR": str(tmp_path)})
+    assert (tmp_path / "code").read_text() == f"{code}\n", done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    if said:
+        assert done.stderr.splitlines()[-1] == said
+    if where.startswith("<"):
+        assert done.stdout == ("error: standard input: it is closed\n" if code else "")
+
+
 @pytest.mark.parametrize("words, code, shown", [
     (("render", "no-such-file"), 1, "No such file"), (("run", SAMPLES[0]), 2, "run needs --local"), ((), 2, "COMMAND"),
     (("render", SAMPLES[0], "--workers", "2"), 2, "unrecognized arguments"), (("run", "-", "--local", "--claim", "a=/nowhere"), 2, "/nowhere is no folder"),

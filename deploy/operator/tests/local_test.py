@@ -185,6 +185,35 @@ def test_a_second_signal_ends_the_command_whatever_it_waits_for(tmp_path):
         assert list(tmp_path.iterdir()) == [path]
 
 
+def test_two_signals_end_the_command_whose_output_nobody_reads(tmp_path):
+    os.mkfifo(tmp_path / "begun")
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(alone(["sh", "-c", f"echo > {tmp_path}/begun; yes; sleep 300"])))
+    with subprocess.Popen([sys.executable, "-B", "-m", "tessera_operator", "job", "run", path, "--local"], cwd=OPERATOR, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
+        (tmp_path / "begun").read_text()
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGINT
+    assert not list(tmp_path.glob("tessera-job.*"))
+
+
+@pytest.mark.parametrize("lines, code", [(2, 0), (100_000, 0), (100_000, 3)])
+def test_a_standard_output_that_is_full_is_said_and_the_job_goes_on(tmp_path, lines, code):
+    path = tmp_path / "job.yaml"
+    body = alone(["sh", "-c", f"seq {lines}; touch {tmp_path}/all-is-printed; exit {code}"])
+    body["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
+    path.write_text(yaml.safe_dump(body))
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-B", "-m", "tessera_operator", "job", "run", path, "--local"], cwd=OPERATOR, stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=120, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert done.returncode == 1 and (tmp_path / "all-is-printed").exists(), done.stderr
+    assert done.stderr.count("[job] standard output takes no more (No space left on device): the job goes on, what its pods print is lost\n") == 1
+    assert done.stderr.splitlines()[-1] == ("error: cannot write standard output: No space left on device" if code == 0 else
+                                            "[job] PodFailed: pod alone-worker-0, attempt 0, has failed: exit code 3, and its restartPolicy is Never")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_job_that_a_cluster_was_ending_runs(tmp_path):
     body = alone(["echo", "ran"])
     body["metadata"] |= OF_A_SERVER
