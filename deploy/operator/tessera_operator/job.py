@@ -224,7 +224,8 @@ def _read(body, say):
     workers = roles["Worker"].replicas
     least, most = own.get("minWorkers"), own.get("maxWorkers")
     if least is not None and workers < least or most is not None and workers > most:
-        say(InvalidJob("spec.msReplicaSpecs.Worker.replicas", f"it is {workers}, but must be from minWorkers ({least}) to maxWorkers ({most})"))
+        bounds = [f"at least minWorkers ({least})"] * (least is not None) + [f"at most maxWorkers ({most})"] * (most is not None)
+        say(InvalidJob("spec.msReplicaSpecs.Worker.replicas", f"it is {workers}, but must be {' and '.join(bounds)}"))
     return Job(*job, **shared, generation=_number(say, "spec.generation", own.get("generation", 1), 1, 2**31 - 1),
                max_restarts=_number(say, "spec.maxRestarts", own.get("maxRestarts", DEFAULT_MAX_RESTARTS), 0, 1_000_000),
                counts_disruptions=bool(own.get("countDisruptions", False)), is_suspended=bool(own.get("suspend", False)),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tessera_operator import installation, needs
 from tessera_operator.job import InvalidManifest, OutputLost
+from tessera_operator.pod_rules import fault_of_label
 
 DESCRIPTION = """Looks at the manifest of an MSJob or a TesseraJob, and runs it on this machine, before a cluster sees it; prints what installs the operator that
 runs them in a cluster."""
@@ -148,6 +149,8 @@ def _read(file, origin):
 def _load(options):
     origin = "standard input" if options.file == "-" else options.file
     from tessera_operator.manifest import load
+    if options.namespace is not None and (wrong := fault_of_label(options.namespace)):
+        raise UsageError(f"--namespace: {wrong}")
     manifest = load(_read(options.file, origin), origin, options.job, options.namespace)
     for note in manifest.notes:
         print(f"{origin}: {note}", file=sys.stderr)

@@ -17,7 +17,7 @@ import time
 import uuid
 
 from tessera_operator import actions, names, pods
-from tessera_operator.job import OutputLost, read
+from tessera_operator.job import OutputLost, faults_of, read
 from tessera_operator.local_pod import ADDRESS, Here, JobFolder, Layout, LocalPod, Output
 from tessera_operator.plan import Observed
 from tessera_operator.pods import needed_keys
@@ -303,6 +303,8 @@ def _folder():
 def run_here(manifest, num_workers=None, port=None, secrets=None, config_maps=None, claims=None, paths=None):
     """(faults, exit code): runs the job of a manifest where nothing of it is missing on this machine."""
     body = local_body(manifest.body, num_workers, port)
+    if faults := faults_of(body):
+        return [str(fault) + (f"; it is {num_workers} by --workers" if num_workers is not None else "") for fault in faults], None
     try:
         with _folder() as folder:
             here = Here(folder, manifest.secrets | (secrets or {}), manifest.config_maps | (config_maps or {}), dict(claims or {}), paths)

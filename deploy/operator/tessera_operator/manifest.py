@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import yaml
 
 from tessera_operator import names, quantity
-from tessera_operator.job import InvalidManifest, faults_of
-from tessera_operator.pod_rules import fault_of_key
+from tessera_operator.job import InvalidJob, InvalidManifest, faults_of
+from tessera_operator.pod_rules import fault_of_key, fault_of_label, mistakes
 from tessera_operator.pod_schema import spec_schema, whole_crd
 
 USED = (*names.KINDS, "Secret", "ConfigMap")
@@ -302,12 +302,14 @@ def _check(manifest, namespace):
         else:
             walk.fault(printable(name), NO_TEXT)
     metadata = body.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
         walk.fault("metadata.name", "a job needs a name")
         metadata = body["metadata"] = {"name": ""}
     body.pop("status", None)
     if not isinstance(metadata.get("namespace"), (str, type(None))):
         walk.fault("metadata.namespace", f"it is {shown(metadata.pop('namespace'))}, but must be a text: write it in quotes")
+    elif metadata.get("namespace") and (wrong := fault_of_label(metadata["namespace"])):
+        walk.fault("metadata.namespace", wrong)
     metadata = body["metadata"] = {name: metadata[name] for name in OWN_METADATA if name in metadata}
     metadata |= {"namespace": namespace or metadata.get("namespace") or "default", "uid": NO_UID, "generation": 1, "resourceVersion": "1"}
     spec = _spec_schema(body["kind"])
@@ -318,8 +320,19 @@ def _check(manifest, namespace):
     if metadata["name"]:
         for fault in faults_of(body):
             walk.add_rule(fault)
+    for place, template in _templates(body):
+        for path, words in mistakes(template.get("spec"), f"{place}.spec"):
+            walk.add_rule(InvalidJob(path, words))
     manifest.notes += walk.notes
     return walk.faults
+
+
+def _templates(body):
+    """(path, template) of each role. Values of wrong types were named before."""
+    spec = body.get("spec")
+    roles = spec.get("msReplicaSpecs") if isinstance(spec, dict) else None
+    return [(f"spec.msReplicaSpecs.{name}.template", role["template"]) for name, role in (roles.items() if isinstance(roles, dict) else ())
+            if isinstance(role, dict) and isinstance(role.get("template"), dict)]
 
 
 class _Walk:

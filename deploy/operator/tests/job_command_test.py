@@ -180,10 +180,13 @@ def test_a_quantity_beyond_64_bits_is_refused(value):
 @pytest.mark.parametrize("change, fault", [
     (lambda body: body.pop("spec"), "spec: it is missing"),
     (lambda body: body.pop("metadata"), "metadata.name: a job needs a name"),
+    (lambda body: body["metadata"].update(name=""), "metadata.name: a job needs a name"),
+    (lambda body: body["metadata"].update(namespace="../x"),
+     "metadata.namespace: it is '../x', but must have small letters, digits and '-', at most 63 of them, a letter or a digit first and last"),
     (lambda body: body.update(specs={}), "specs: there is no such field; did you mean spec?"),
     (lambda body: body["spec"]["msReplicaSpecs"].pop("Worker"), "spec.msReplicaSpecs.Worker: a job has at least one worker"),
     (lambda body: body["spec"].update(minWorkers=3, maxWorkers=2), "spec.minWorkers: it is 3, but must be at most maxWorkers (2)"),
-    (lambda body: body["spec"].update(minWorkers=3), "spec.msReplicaSpecs.Worker.replicas: it is 2, but must be from minWorkers (3) to maxWorkers (None)"),
+    (lambda body: body["spec"].update(minWorkers=3), "spec.msReplicaSpecs.Worker.replicas: it is 2, but must be at least minWorkers (3)"),
     (lambda body: body["spec"].update(tls={"secretName": "a"}, secretName="b"),
      "spec.secretName: certificates (spec.tls) take the secret's place: name one of the two"),
     (lambda body: body["spec"].update(maxRestarts=True), "spec.maxRestarts: it is true, but must be a whole number"),
@@ -263,7 +266,9 @@ def test_a_standard_output_that_takes_nothing_is_said(tmp_path, words, where, co
 @pytest.mark.parametrize("words, code, shown", [
     (("render", "no-such-file"), 1, "No such file"), (("run", SAMPLES[0]), 2, "run needs --local"), ((), 2, "COMMAND"),
     (("render", SAMPLES[0], "--workers", "2"), 2, "unrecognized arguments"), (("run", "-", "--local", "--claim", "a=/nowhere"), 2, "/nowhere is no folder"),
-    (("run", "-", "--local", "--workers", "0"), 2, "'0' is no number from 1 to 4096"), (("run", SAMPLES[0], "--local", "--path", "train=."), 2, "begins with /")])
+    (("run", "-", "--local", "--workers", "0"), 2, "'0' is no number from 1 to 4096"), (("run", SAMPLES[0], "--local", "--path", "train=."), 2, "begins with /"),
+    (("render", SAMPLES[0], "--namespace", "../x y"), 2, "--namespace: it is '../x y', but must have small letters"),
+    (("run", SAMPLES[0], "--local", "--namespace", ""), 2, "--namespace: it is '', but must have small letters")])
 def test_a_command_line_that_is_wrong_is_refused(words, code, shown):
     err = io.StringIO()
     with contextlib.redirect_stderr(err):

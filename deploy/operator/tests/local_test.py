@@ -90,6 +90,22 @@ def test_fewer_workers_than_the_manifest_has(tmp_path):
     assert "scheduler of 2," in ended.out
 
 
+@pytest.mark.parametrize("bounds, workers, words", [
+    ({"maxWorkers": 3}, 5, "at most maxWorkers (3)"), ({"minWorkers": 2}, 1, "at least minWorkers (2)"),
+    ({"minWorkers": 2, "maxWorkers": 3}, 4, "at least minWorkers (2) and at most maxWorkers (3)")])
+def test_a_number_of_workers_keeps_the_manifests_bounds(tmp_path, bounds, workers, words):
+    body = alone(["true"], "TesseraJob")
+    body["spec"] |= bounds
+    body["spec"]["msReplicaSpecs"]["Worker"]["replicas"] = 2
+    assert Run(tmp_path, body, "--workers", workers).end(2).err == (
+        f"error: {tmp_path}/job.yaml: spec.msReplicaSpecs.Worker.replicas: it is {workers}, but must be {words}; it is {workers} by --workers\n")
+
+
+def test_several_workers_of_an_msjob_have_a_scheduler(tmp_path):
+    err = Run(tmp_path, alone(["true"]), "--workers", 2).end(2).err
+    assert "spec.msReplicaSpecs.Scheduler: a job of several workers, or with PS, needs a scheduler" in err and "by --workers" in err
+
+
 def test_a_pod_that_fails_is_started_again_as_its_policy_says(tmp_path):
     body = job("a", workers=2, arguments=["--fail-once", tmp_path / "failed"])
     ended = run(tmp_path, body)

@@ -67,6 +67,47 @@ def test_a_part_of_a_volume_lies_in_it(tmp_path, change, fault):
     refused(tmp_path, with_volume({"emptyDir": {}}, **change), f"{POD}.{fault}")
 
 
+SECRET, SETTINGS = "it is missing: which Secret is meant?", "it is missing: which ConfigMap is meant?"
+ONE = "it must have one of"
+
+
+@pytest.mark.parametrize("volume, fault", [
+    ({"secret": {}}, f"secret.secretName: {SECRET}"), ({"secret": {"secretName": "", "optional": True}}, f"secret.secretName: {SECRET}"),
+    ({"configMap": {}}, f"configMap.name: {SETTINGS}"), ({"projected": {"sources": [{"secret": {}}]}}, f"projected.sources[0].secret.name: {SECRET}"),
+    ({"projected": {"sources": [{"configMap": {}}]}}, f"projected.sources[0].configMap.name: {SETTINGS}"),
+    ({"downwardAPI": {"items": [{"path": "a"}]}}, f"downwardAPI.items[0]: {ONE} fieldRef, resourceFieldRef, but has none of them"),
+    ({"projected": {"sources": [{"downwardAPI": {"items": [{"path": "a"}]}}]}},
+     f"projected.sources[0].downwardAPI.items[0]: {ONE} fieldRef, resourceFieldRef, but has none of them")])
+def test_a_volumes_reference_names_something(tmp_path, volume, fault):
+    refused(tmp_path, with_volume(volume), f"{POD}.volumes[0].{fault}")
+
+
+@pytest.mark.parametrize("container, fault", [
+    ({"env": [{"name": "A", "valueFrom": {}}]}, f"env[0].valueFrom: {ONE} fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef, but has none of them"),
+    ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}, "secretKeyRef": {"name": "s", "key": "k"}}}]},
+     f"env[0].valueFrom: {ONE} fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef, but has fieldRef and secretKeyRef"),
+    ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "a"}}}]}, f"env[0].valueFrom.secretKeyRef.name: {SECRET}"),
+    ({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "", "key": "a"}}}]}, f"env[0].valueFrom.configMapKeyRef.name: {SETTINGS}"),
+    ({"envFrom": [{}]}, f"envFrom[0]: {ONE} secretRef, configMapRef, but has none of them"),
+    ({"envFrom": [{"secretRef": {}}]}, f"envFrom[0].secretRef.name: {SECRET}"), ({"envFrom": [{"configMapRef": {}}]}, f"envFrom[0].configMapRef.name: {SETTINGS}")])
+def test_a_variables_reference_names_something(tmp_path, container, fault):
+    refused(tmp_path, alone(["true"], **container), f"{POD}.containers[0].{fault}")
+
+
+@pytest.mark.parametrize("change, fault", [
+    (lambda pod: pod.update(terminationGracePeriodSeconds=-5), "terminationGracePeriodSeconds: it is -5, but must be at least 0"),
+    (lambda pod: pod["containers"][0]["volumeMounts"][0].update(mountPath="v"), 'containers[0].volumeMounts[0].mountPath: it is "v", but must begin with /'),
+    (lambda pod: pod.update(volumes=[{"name": "v", "projected": {}}]), "volumes[0].projected.sources: it is missing: of what is the volume?"),
+    (lambda pod: pod.update(volumes=[{"name": "v", "projected": {"sources": [{}]}}]),
+     "volumes[0].projected.sources[0]: it names no source, such as secret, configMap or downwardAPI")])
+def test_what_a_cluster_takes_and_nobody_means_is_refused_in_a_file(tmp_path, change, fault):
+    body = with_volume({"emptyDir": {}})
+    change(pod_of(body))
+    assert faults_of(yaml.safe_dump(body)) == [f"{POD}.{fault}"]
+    read(body | {"metadata": {"name": "alone", "namespace": "default", "uid": "1"}})
+    assert Run(tmp_path, body).end(2).err == f"error: {tmp_path}/job.yaml: {POD}.{fault}\n"
+
+
 def test_a_volumes_name_is_no_path(tmp_path):
     body = alone(["true"])
     pod_of(body)["volumes"] = [{"name": "../../x", "emptyDir": {}}]
