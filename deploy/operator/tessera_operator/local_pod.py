@@ -346,6 +346,15 @@ def _quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
+def _new_folder():
+    """Below TMPDIR, where that is set: nowhere else then. Throws OSError."""
+    named = os.environ.get("TMPDIR")
+    try:
+        return Path(tempfile.mkdtemp(prefix="tessera-job.", dir=os.path.abspath(named) if named else None))
+    except OSError as failure:
+        raise OSError(failure.errno, failure.strerror, f"TMPDIR={named}" if named else failure.filename) from None
+
+
 class JobFolder:
     """A job's folder, with its secrets: removed at the end, also where this process is killed, by a guard that waits for that. What a program's guard
     has not ended, as it was killed itself, falls to this process, and ends then, too; not where this process had children before, from whose leavings
@@ -355,7 +364,7 @@ class JobFolder:
         self._adopts = not local_guard.children()
         if self._adopts:
             local_guard.adopt_fallen_processes()
-        self.path = Path(tempfile.mkdtemp(prefix="tessera-job."))
+        self.path = _new_folder()
         self._guard = None
         try:
             waits, self.held = os.pipe()
@@ -380,6 +389,13 @@ class JobFolder:
         if self._adopts:
             local_guard.end_children(END_S)
         shutil.rmtree(self.path, ignore_errors=True)
+        try:
+            shutil.rmtree(self.path)
+        except FileNotFoundError:
+            pass
+        except OSError as failure:
+            print(f"the job's folder {self.path} cannot be removed ({failure.filename}: {failure.strerror}): it may have the job's secrets; remove it",
+                  file=sys.stderr)
 
 
 class Output:

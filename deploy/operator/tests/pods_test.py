@@ -214,7 +214,7 @@ def test_a_fault_is_named_with_its_field(change, words):
 
 
 def test_faults_of_a_tesserajob_are_named_with_their_field():
-    assert "spec.msReplicaSpecs.Worker.replicas: it is 2, but must be from minWorkers (3)" in faults(lambda _: None, kind="TesseraJob", minWorkers=3)
+    assert "spec.msReplicaSpecs.Worker.replicas: it is 2, but must be at least minWorkers (3)" in faults(lambda _: None, kind="TesseraJob", minWorkers=3)
     both = {"tls": {"secretName": "x"}, "secretName": "y"}
     assert "spec.secretName" in faults(lambda _: None, kind="TesseraJob", **both)
     assert "spec.maxRestarts: it is -1" in faults(lambda _: None, kind="TesseraJob", maxRestarts=-1)

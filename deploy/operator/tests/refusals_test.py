@@ -1,5 +1,6 @@
 """Claims about manifests that must not be followed: files that would lie elsewhere, texts that grow without end, values that no process can be given."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -321,6 +322,32 @@ def test_a_signal_amid_the_preparation_leaves_nothing(tmp_path, number):
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (128 + number, f"ended by {number.name}\n")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_for_the_job_is_made_where_tmpdir_says_or_nowhere(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(alone(["echo", "ran"])))
+    for folder, code, err in (("none", 1, f"error: TMPDIR={tmp_path}/none: No such file or directory\n"),
+                              ("job.yaml", 1, f"error: TMPDIR={tmp_path}/job.yaml: Not a directory\n")):
+        done = subprocess.run([sys.executable, "-B", "-m", "tessera_operator", "job", "run", path, "--local"], cwd=OPERATOR, capture_output=True, text=True,
+                              timeout=60, env=os.environ | {"TMPDIR": f"{tmp_path}/{folder}"})
+        assert (done.returncode, done.stdout, done.stderr) == (code, "", err)
+
+
+def test_a_folder_that_cannot_be_removed_is_named(tmp_path, monkeypatch, capsys):
+    def fail(path, ignore_errors=False):
+        if not ignore_errors:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), f"{path}/kept")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(local_pod, "GUARD", ["true"])
+    monkeypatch.setattr(local_pod.local_guard, "children", lambda: [1])  # it adopts nobody else's
+    folder = local_pod.JobFolder()
+    with monkeypatch.context() as during:
+        during.setattr(local_pod.shutil, "rmtree", fail)
+        folder.remove()
+    assert capsys.readouterr().err == (f"the job's folder {folder.path} cannot be removed ({folder.path}/kept: Operation not permitted): it may have the job's "
+                                       "secrets; remove it\n")
+    assert folder.path.is_dir()
 
 
 def daemon(folder):
