@@ -119,6 +119,15 @@ def _print(text):
             raise OutputLost(failure) from None
 
 
+def _options(arguments):
+    try:
+        return _parser().parse_args(arguments)
+    except SystemExit as end:
+        if not end.code:
+            _print("")  # the help, which has been written, arrives
+        raise
+
+
 def _take_closed_streams():
     """What a shell has closed (`>&-`) gives its number to nothing else that is opened, and is written to nowhere."""
     for number in (0, 1, 2):
@@ -216,10 +225,10 @@ def _manifests(options):
 
 def main(arguments=None):
     _take_closed_streams()
-    options = _parser().parse_args(arguments)
     try:
         if sys.stdout is None:  # the shell has closed it
             raise OutputLost(OSError(errno.EBADF, os.strerror(errno.EBADF)))
+        options = _options(arguments)
         return {"render": _render, "run": _run, "manifests": _manifests}[options.command](options)
     except ModuleNotFoundError as missing:
         if missing.name != "yaml":

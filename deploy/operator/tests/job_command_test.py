@@ -240,12 +240,12 @@ def test_it_is_a_command_that_teaches_and_asks_no_cluster(tmp_path):
     assert done.returncode == 0 and all(word in done.stdout for word in ("tessera job run job.yaml --local", "--path", "--claim", "exit codes")), done.stdout
 
 
-@pytest.mark.parametrize("words", [("render", "-"), ("manifests", ), ("run", "-", "--local")])
+@pytest.mark.parametrize("words", [("render", "-"), ("manifests", ), ("run", "-", "--local"), ("run", "--help")])
 @pytest.mark.parametrize("where, code, said", [("> /dev/full", 1, "error: cannot write standard output: No space left on device"),
                                                (">&-", 1, "error: cannot write standard output: Bad file descriptor"), ("| true", 0, None),
                                                ("2>&-", 0, ""), ("<&- 2>&1 >/dev/null", 1, "")])
 def test_a_standard_output_that_takes_nothing_is_said(tmp_path, words, where, code, said):
-    if words[0] == "manifests" and where.startswith("<"):
+    if "-" not in words and where.startswith("<"):
         code = 0
     script = f'"$0" -B -m tessera_operator job {" ".join(words)} {where.replace("| true", "")}'
     script = f"({script}; echo $? >&3) | true; wait" if where == "| true" else f"{script}; echo $? >&3"
