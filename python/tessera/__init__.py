@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tessera._tessera import *
 from tessera._tessera import __version__ as __version__
-from tessera import _callbacks, _copies, _indexing, _job, _numpy  # noqa: F401
+from tessera import _callbacks, _copies, _equality, _indexing, _job, _numpy  # noqa: F401
 if TYPE_CHECKING:  # checkers take only names in this form for a module's own
     from tessera import checkpoint as checkpoint, cluster as cluster, data as data, nn as nn, ops as ops
 else:  # modules of these names have come from _tessera, too

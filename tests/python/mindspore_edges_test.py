@@ -514,3 +514,25 @@ def test_a_tensor_of_one_integer_counts_as_a_whole_number():
     assert x[Tensor([1])].shape == (1, 4) and x[Tensor(1)].shape == (4, )  # a place each
     assert ops.reshape(x, Tensor([6, 2])).shape == (6, 2) and ops.reshape(x, Tensor(12)).shape == (12, ) and ops.reshape(x, Tensor([12])).shape == (12, )
     assert ops.reduce_sum(x, Tensor([0, 1])).shape == () and ops.reduce_sum(x, Tensor(1)).shape == (3, )
+
+
+class ComparesWithNone(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(Tensor([1.0, 2.0]), name="w")
+
+    def construct(self, x, mask=None):
+        y = x * self.w
+        if y == None or self.w == None:  # noqa: E711
+            return x
+        return y if mask == None else y * mask  # noqa: E711
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_tensors_and_parameters_are_not_none(mode):
+    ms.set_context(mode=mode)
+    for x in (Tensor([1.0, 2.0]), Parameter(Tensor([1.0, 2.0]), name="w")):
+        assert (x == None) is False and (x != None) is True and (x == "a") is False  # noqa: E711
+    x = Tensor([3.0, 4.0])
+    assert ComparesWithNone()(x).asnumpy().tolist() == [3.0, 8.0]
+    assert ComparesWithNone()(x, Tensor([0.0, 1.0])).asnumpy().tolist() == [0.0, 8.0]

@@ -1,4 +1,6 @@
 """Tensors, and operators on them outside construct()."""
+import array
+
 import numpy as np
 import pytest
 import tessera
@@ -167,3 +169,31 @@ def test_a_tensor_takes_other_elements():
     assert x.dtype is tessera.float32 and net(tessera.Tensor([1.0, 1.0])).numpy().tolist() == [3, 4]
     with pytest.raises(tessera.InvalidArgument, match="cannot take a value of"):
         x.set_data([1.0])
+
+
+@pytest.mark.parametrize("x", [tessera.Tensor([1.0, 2.0]), tessera.Parameter([1.0, 2.0])])
+def test_what_has_no_elements_is_another_thing(x):
+    for other in (None, "a", object(), {}, float, ..., tessera.float32):
+        assert (x == other) is False and (x != other) is True and (other == x) is False
+    assert x not in [None, "a"] and {x: 1}[x] == 1
+    for other in (1.0, np.float32(1), [1.0, 3.0], (1, 3), np.array([1.0, 3.0]), array.array("f", [1, 3]), tessera.Tensor([1.0, 3.0])):
+        assert (x == other).numpy().tolist() == [True, False] and (x != other).numpy().tolist() == [False, True]
+
+
+def test_what_is_traced_is_not_none():
+    class Net(tessera.nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = tessera.Parameter([1.0, 2.0])
+
+        def construct(self, x, scale=None):
+            y = x * self.w
+            if y == None or self.w == None or None == y:  # noqa: E711
+                return x
+            if scale != None:  # noqa: E711
+                y = y * scale
+            return y + ops.cast(y == 4, tessera.float32)
+
+    x = tessera.Tensor([3.0, 2.0])
+    assert Net()(x).numpy().tolist() == [3.0, 5.0]
+    assert Net()(x, tessera.Tensor([2.0, 1.0])).numpy().tolist() == [6.0, 5.0]
