@@ -502,7 +502,7 @@ REFUSED = {
         (lambda: ms.ModelCheckpoint(prefix="a/b"), ValueError, "without '/'"),
         (lambda: ms.ModelCheckpoint(prefix=3), ValueError, "'prefix' is invalid"),
         (lambda: ms.ModelCheckpoint(config=1), TypeError, "should be 'CheckpointConfig'"),
-        (lambda: ms.RunContext({}), TypeError, "_InternalCallbackParam"),
+        (lambda: ms.RunContext([]), TypeError, "must be dict, such as _InternalCallbackParam, but got list"),
     ],
     "checkpoints": [
         (lambda: ms.save_checkpoint(1, "a.ckpt"), TypeError, "should be nn.Cell or list"),

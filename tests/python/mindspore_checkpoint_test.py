@@ -234,7 +234,7 @@ def test_what_is_encrypted_needs_the_key(tmp_path, mode):
     saver = ms.ModelCheckpoint("model", str(tmp_path), ms.CheckpointConfig(enc_key=key, enc_mode=mode))
     model.train(1, data, saver)
     found = ms.load_checkpoint(saver.latest_ckpt_file_name, dec_key=key, dec_mode=mode)
-    np.testing.assert_array_equal(found["weight"].asnumpy(), model.train_network.weight.asnumpy())
+    np.testing.assert_array_equal(found["weight"].asnumpy(), model.train_network.network.backbone_network.weight.asnumpy())
 
 
 def trainer(columns=6):
@@ -253,7 +253,7 @@ def test_a_thread_saves_while_a_model_trains(tmp_path):
     found = ms.load_checkpoint(saver.latest_ckpt_file_name)
     assert found["epoch_num"].asnumpy() == 3 and found["step_num"].asnumpy() == 6 and found["note"] == "as is"
     assert found["rate"].asnumpy() == 0.5 and found["table"].asnumpy().tolist() == [1, 2]
-    np.testing.assert_array_equal(found["weight"].asnumpy(), model.train_network.weight.asnumpy())
+    np.testing.assert_array_equal(found["weight"].asnumpy(), model.train_network.network.backbone_network.weight.asnumpy())
 
 
 @pytest.mark.parametrize("is_built", [False, True])
@@ -261,7 +261,7 @@ def test_an_optimizer_goes_on_from_its_states(tmp_path, is_built):
     model, data = trainer()
     saver = ms.ModelCheckpoint("net", str(tmp_path), ms.CheckpointConfig(save_checkpoint_steps=2))
     model.train(2, data, saver)
-    at_once = model.train_network.weight.asnumpy()
+    at_once = model.train_network.network.backbone_network.weight.asnumpy()
     saved = ms.load_checkpoint(str(tmp_path / "net-1_2.ckpt"))
     _, data = trainer()
     net = nn.Dense(6, 2)

@@ -124,7 +124,7 @@ The loss, net_outputs, is a tensor []. Raises nothing; what its methods raise en
     assert counts.num_steps == 4
 
 # RunContext
-Raises TypeError for other arguments than those of a training; original_args() raises AttributeError for an entry that there is not.
+Raises TypeError for what is no dict; original_args() raises AttributeError for an entry that there is not.
 
     class EndsEarly(ms.Callback):
         def on_train_step_end(self, run_context):
@@ -136,5 +136,6 @@ Raises TypeError for other arguments than those of a training; original_args() r
     columns = {"x": np.ones((4, 3), np.float32), "y": np.ones((4, 1), np.float32)}
     model.train(2, ms.dataset.NumpySlicesDataset(columns).batch(2), callback)
     assert callback.seen.get_stop_requested() and callback.seen.original_args().cur_step_num == 1
+    assert not ms.RunContext({"cur_epoch_num": 4}).get_stop_requested()
     ms.RunContext(3)  # raises TypeError
 """

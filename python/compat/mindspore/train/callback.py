@@ -107,8 +107,9 @@ class RunContext:
     """What a callback sees of the training, and how it ends it."""
 
     def __init__(self, original_args):
-        if not isinstance(original_args, _InternalCallbackParam):
-            raise TypeError("The argument 'original_args' of RunContext should be a _InternalCallbackParam.")
+        if not isinstance(original_args, dict):
+            raise TypeError("For 'RunContext', the argument 'original_args' must be dict, such as _InternalCallbackParam, but got "
+                            f"{type(original_args).__name__}.")
         self._original_args = original_args
         self._stop_requested = False
 

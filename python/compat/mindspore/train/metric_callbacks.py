@@ -71,7 +71,7 @@ class _Monitor(Callback):
 
 class EarlyStopping(_Monitor):
     """Ends the training when `monitor` has not become better for `patience` epochs. baseline: what must be reached for an epoch to count as
-    better; restore_best_weights: the network has the parameters of the best epoch in the end."""
+    better; restore_best_weights: the network and its optimizer have the values of the best epoch in the end."""
 
     def __init__(self, monitor="eval_loss", min_delta=0, patience=0, verbose=False, mode="auto", baseline=None, restore_best_weights=False):
         super().__init__(monitor, mode, patience, min_delta, verbose)
@@ -219,8 +219,8 @@ class LambdaCallback(Callback):
 
 
 class BackupAndRestore(Callback):
-    """Saves the network as backup_dir/backup.ckpt every save_freq epochs, and begins with what is there. delete_checkpoint: the file is
-    removed at the end of the training. Of ranks that train together one writes in each directory."""
+    """Saves the network and the states of its optimizer as backup_dir/backup.ckpt every save_freq epochs, and begins with what is there.
+    delete_checkpoint: the file is removed at the end of the training. Of ranks that train together one writes in each directory."""
 
     def __init__(self, backup_dir, save_freq="epoch", delete_checkpoint=True):
         super().__init__()

@@ -2,6 +2,7 @@
 import functools
 import json
 import os
+import weakref
 
 import numpy as np
 import tessera
@@ -15,6 +16,7 @@ from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import RowsOfRanks, native_dataset, of_this_many_ranks, rows_of_ranks
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
+from mindspore.nn.wrap import WithLossCell
 from mindspore.nn.wrap.micro_batches import PipelineCell
 from mindspore.parallel.auto_parallel import AutoParallel
 from mindspore.train.amp import auto_mixed_precision, check_boost_level, check_level
@@ -25,6 +27,11 @@ from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResul
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.metric_callbacks import History, LearningRateScheduler
+from mindspore.train.model_step import ModelStep
+
+
+# tessera's names of what a loss scale that changes keeps.
+_SCALE_STATES = ("loss_scale", "loss_scale_clean_steps")
 
 
 class _LossFunction(Cell):
@@ -145,6 +152,8 @@ class Model:
         step = called if self._settings else network
         self._step_model = StepModel(step, network, self._is_shared()) if optimizer is None and self._loss_fn is None else None
         self._built_for = (None, None)  # data set and epochs of build()
+        self._train_network = None  # weakly: it holds the model
+        self._scale_states_to_take = {}  # once there is a model of tessera's
 
     def _note_context(self, trains):
         """What the parallel context says when the model is made."""
@@ -175,6 +184,8 @@ class Model:
             self._native_lacks_factors = updates and dataset is None and context.is_literal_gradients_mean(self._parallel_mode)
             states = {"states": self._optimizer.state_parameters()} if updates else {}
             self._native = self._make(self._native_optimizer(dataset) if updates else None, self._options | states)
+            if self._scale_states_to_take:
+                self._set_scale_states(self._native)
         elif dataset is not None:
             self._warn_of_other_kernels()
         return self._native
@@ -391,7 +402,7 @@ class Model:
 
     def _params(self, **entries):
         number = 1 if self._parallel_mode == ParallelMode.STAND_ALONE else tessera.cluster.size()
-        return _InternalCallbackParam(train_network=self._network, network=self._network, eval_network=self.eval_network,
+        return _InternalCallbackParam(train_network=self.train_network, network=self._network, eval_network=self.eval_network,
                                       loss_fn=self._loss_fn, optimizer=self._optimizer, device_number=number,
                                       parallel_mode=self._parallel_mode, **entries)
 
@@ -512,8 +523,68 @@ class Model:
 
     @property
     def train_network(self):
-        """The network that is trained."""
-        return self._network
+        """What is trained, a cell: with an optimizer a training step, whose parameters are the network's and the optimizer's states; without one the
+        network with its loss."""
+        if self._optimizer is None and self._loss_fn is None:
+            return self._network
+        made = None if self._train_network is None else self._train_network()
+        if made is None:
+            made = (WithLossCell(self._network, self._loss_fn) if self._optimizer is None else
+                    ModelStep(self, self._network, self._loss_fn, self._optimizer, self._parallel_mode))
+            self._train_network = weakref.ref(made)
+        return made
+
+    @_spread
+    def _train_once(self, inputs):
+        """One step on a batch, of which ranks give what they read in train(). Returns the loss, float32 without dims."""
+        who = "Model.train_network"
+        join_by_role(who)
+        warn_of_training_apart(who)
+        self._agree_on_mode()
+        self._check_something_is_trained()
+        if self._native_is_frozen:
+            self._native = None
+        lacks_factors = self._native is None or self._native_lacks_factors
+        if lacks_factors and context.is_literal_gradients_mean(self._parallel_mode):
+            raise RuntimeError(f"For '{who}', TESSERA_LITERAL_GRADIENTS_MEAN=1 needs to know how parameters are split: call Model.build(dataset) before")
+        batch, rows = self._batch_of_ranks([tessera.Tensor(data) for data in inputs])
+        with self._one_graph():
+            loss = self._model().train_step(*batch, global_rows=rows)
+        self._note_layouts()
+        return tessera.Tensor(np.float32(loss))
+
+    def _batch_of_ranks(self, batch):
+        """(what tessera's model takes of this rank; the rows of the whole batch, None where that is all of it)."""
+        if self._gives_own_rows():
+            return [tessera.ops.all_gather(data) if data.ndim else data for data in batch], None
+        if self._parallel_mode != ParallelMode.DATA_PARALLEL or tessera.cluster.num_servers() > 0 or not batch or not batch[0].ndim:
+            return batch, None
+        rows, size, rank = batch[0].shape[0], tessera.cluster.size(), tessera.cluster.rank()
+        if self._rows is RowsOfRanks.PARTS:
+            return batch, rows * size
+        own = slice(rows * rank // size, rows * (rank + 1) // size)
+        return [data[own] if data.ndim else data for data in batch], rows
+
+    def _scale_states(self):
+        """{name: value} of what a loss scale that changes keeps, as far as it is known."""
+        names = () if self._native is None else self._native.names()
+        return self._scale_states_to_take | {name: self._native.value(name) for name in _SCALE_STATES if name in names}
+
+    def _take_scale_states(self, found):
+        """Of parameters by name."""
+        self._scale_states_to_take |= {name: found[name].value() for name in _SCALE_STATES if isinstance(found.get(name), tessera.Parameter)}
+        if self._native is not None:
+            self._set_scale_states(self._native)
+
+    def _set_scale_states(self, native):
+        taken, self._scale_states_to_take = self._scale_states_to_take, {}
+        for name, value in taken.items():
+            if name in native.names():
+                native.set_value(name, value)
+
+    def _layouts_of_network(self):
+        """The network's parameter_layout_dict."""
+        return self._network.parameter_layout_dict if isinstance(self._network, Cell) else {}
 
     @property
     def eval_network(self):
