@@ -92,8 +92,6 @@ def test_what_is_trained_is_a_training_step():
     assert not net.training
     step.set_train()
     assert net.training
-    with pytest.raises(AttributeError):
-        step.weight
 
 
 def test_a_network_that_gives_its_loss_is_the_steps():

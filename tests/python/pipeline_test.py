@@ -90,10 +90,13 @@ class Note(ms.Callback):
         losses.append(float(run_context.original_args().net_outputs.asnumpy()))
 
 
-ms.Model(net, optimizer=opt).train(2, rows, callbacks=[Note()], dataset_sink_mode=False)
+model = ms.Model(net, optimizer=opt)
+model.train(2, rows, callbacks=[Note()], dataset_sink_mode=False)
+ms.save_checkpoint(model.train_network, "step.ckpt")  # every rank has all states
 if RANKS == 1 or get_rank() == 0:
     print("losses", *losses, flush=True)
     print("weights", *[value for p in net.get_parameters() for value in p.asnumpy().ravel()], flush=True)
+    print("states", *[value for p in ms.load_checkpoint("step.ckpt").values() for value in p.asnumpy().ravel()], flush=True)
 """
 
 
@@ -135,6 +138,7 @@ def test_a_pipeline_cell_passes_through_stages(tmp_path, ranks, own_stage):
     assert "stage 0 first.weight first.bias" in stages
     assert f"stage {ranks - 1} second.weight second.bias" in stages
     assert numbers(stages, "weights") == pytest.approx(numbers(alone, "weights"), rel=1e-4)
+    assert numbers(stages, "states") == pytest.approx(numbers(alone, "states"), rel=1e-4)
     assert (tmp_path / "strategy0.ckpt").exists() and (tmp_path / "strategy1.ckpt").exists()
 
 

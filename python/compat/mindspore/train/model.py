@@ -182,7 +182,7 @@ class Model:
             updates = self._optimizer is not None and not self._native_is_frozen
             # Which ranks have a parameter's gradient is known once a training step is compiled.
             self._native_lacks_factors = updates and dataset is None and context.is_literal_gradients_mean(self._parallel_mode)
-            states = {"states": self._optimizer.state_parameters()} if updates else {}
+            states = {"states": self._states_of_stages() or self._optimizer.state_parameters()} if updates else {}
             self._native = self._make(self._native_optimizer(dataset) if updates else None, self._options | states)
             if self._scale_states_to_take:
                 self._set_scale_states(self._native)
@@ -225,12 +225,7 @@ class Model:
         all. RuntimeError for one whose updates depend on which it has. Every rank calls it."""
         if "pipeline" not in self._options or not isinstance(self._network, Cell):
             return False
-        updated = {id(parameter) for parameter in self._optimizer.parameters}
-        is_whole = all(id(parameter) in updated for cell in self._trained() for parameter in cell.trainable_parameters())
-        try:
-            is_own = updated == {id(parameter) for parameter in self._network.infer_param_pipeline_stage()}
-        except RuntimeError:
-            is_own = False
+        is_own, is_whole = self._given_of_stages()
         # One stage may share parameters with all others and so have all of them.
         ranks = tessera.ops.all_gather(tessera.Tensor([[is_own, is_whole]], tessera.int64)).numpy()
         if ranks[:, 1].all() or not ranks[:, 0].all():
@@ -239,6 +234,25 @@ class Model:
             raise RuntimeError(f"For 'Model', {type(self._optimizer).__name__} has the parameters of this rank's stage, in groups or for a construct() "
                                "of its own: give the optimizer network.trainable_params()")
         return True
+
+    def _given_of_stages(self):
+        """Whether the optimizer has the parameters of this rank's stage; whether it has all that are trained."""
+        updated = {id(parameter) for parameter in self._optimizer.parameters}
+        is_whole = all(id(parameter) in updated for cell in self._trained() for parameter in cell.trainable_parameters())
+        try:
+            is_own = updated == {id(parameter) for parameter in self._network.infer_param_pipeline_stage()}
+        except RuntimeError:
+            is_own = False
+        return is_own, is_whole
+
+    def _states_of_stages(self):
+        """With pipeline stages the states of all of them, on every rank, whichever stage's parameters its optimizer was given; None where the
+        optimizer's own are all."""
+        if "pipeline" not in self._options or not isinstance(self._network, Cell) or not self._optimizer.takes_any_parameters:
+            return None
+        if not any(self._given_of_stages()):
+            return None
+        return self._optimizer.native.state_parameters([parameter for cell in self._trained() for parameter in cell.trainable_parameters()])
 
     def _gradient_factors(self, optimizer, dataset):
         """By parameter, what its gradient is multiplied by: the reference's behaviour where that is not ours."""
@@ -530,7 +544,7 @@ class Model:
         made = None if self._train_network is None else self._train_network()
         if made is None:
             made = (WithLossCell(self._network, self._loss_fn) if self._optimizer is None else
-                    ModelStep(self, self._network, self._loss_fn, self._optimizer, self._parallel_mode))
+                    ModelStep(self, self._network, self._loss_fn, self._optimizer, self._parallel_mode, self._states_of_stages()))
             self._train_network = weakref.ref(made)
         return made
 

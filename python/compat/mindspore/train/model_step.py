@@ -1,6 +1,7 @@
 """A Model's training as a cell: what Model.train_network is, and train_network of callbacks."""
 import tessera
 
+from mindspore.common.parameter import ParameterTuple
 from mindspore.context import ParallelMode
 from mindspore.nn.cell import Cell
 from mindspore.nn.wrap.cell_wrapper import TrainOneStepCell, WithLossCell
@@ -22,17 +23,21 @@ class _Unchanged:
 
 class ModelStep(TrainOneStepCell):
     """What a Model trains: its parameters are the network's, the loss function's and the optimizer's states, with the values that they have in the
-    training. A call is one step of it, as Model.train makes it, and returns the loss, float32 without dims."""
+    training. A call is one step of it, as Model.train makes it, and returns the loss, float32 without dims. states: those of all pipeline stages, None
+    where they are the optimizer's: every rank has all, for it takes part in reading them."""
 
-    def __init__(self, model, network, loss_fn, optimizer, parallel_mode):
+    def __init__(self, model, network, loss_fn, optimizer, parallel_mode, states):
         Cell.__init__(self, auto_prefix=False)
         # Not TrainOneStepCell's __init__, which sets the network's mode and spreads a step of its own over the ranks.
         self.__dict__.update(_model=model, _has_agreed=True, return_grad=False, sens=1.0, parallel_mode=parallel_mode, mean=False,
                              reducer_flag=parallel_mode in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL))
         with _Unchanged(network, loss_fn, optimizer):
             self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
-            self.optimizer = optimizer
-        self.weights = optimizer.parameters
+            if states is None:
+                self.optimizer, self.weights = optimizer, optimizer.parameters
+            else:
+                self._updated = ParameterTuple([*self.network.trainable_params(), *states])
+                self.__dict__.update(optimizer=optimizer, weights=optimizer.parameters)
         self.weights_name = [weight.name for weight in self.weights]
 
     def construct(self, *inputs):
