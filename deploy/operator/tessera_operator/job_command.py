@@ -30,12 +30,12 @@ successPolicy says. Lines of output begin with the pod's name. Ctrl-C and SIGTER
 
 Other than in a pod: programs are those of this machine (an image's own command is not known: name it), and run as this user; limits of resources and
 probes do not hold; `suspend` does not hold a job back. Mounted paths are replaced in commands, arguments and variables by folders of this machine, and
-so are those of --path; paths that the program itself knows are not.
+so are those of --path: a folder of the image, or one of a node that a volume (hostPath) names, or one above it. Paths that the program itself knows are not.
 
 examples:
   tessera job run job.yaml --local
   tessera job run job.yaml --local --workers 2                two workers instead of as many as a cluster has room for
-  tessera job run job.yaml --local --path /train=./train      the image's folder /train is ./train here
+  tessera job run job.yaml --local --path /train=./train      the folder /train of the image, or of a hostPath, is ./train here
   tessera job run job.yaml --local --secret bert-certificates=./tls --claim bert-data=./data"""
 
 MANIFESTS = """Prints the operator's own manifests, for kubectl: CRDs, namespace, rights, Deployment. Or writes the folder with all that belongs to it: the Kustomize
@@ -90,7 +90,7 @@ def _parser():
     run.add_argument("--local", action="store_true", help="on this machine; a cluster is given the file by kubectl apply")
     run.add_argument("--workers", type=_number(1, 4096), metavar="N", help="so many workers")
     run.add_argument("--port", type=_number(1, 65535), metavar="N", help="the scheduler's port (default: the manifest's)")
-    run.add_argument("--path", type=_pair, action="append", default=[], metavar="PATH=FOLDER", help="where a folder of the image is here")
+    run.add_argument("--path", type=_pair, action="append", default=[], metavar="PATH=FOLDER", help="where a folder of the image, or of a node (hostPath), is here")
     run.add_argument("--secret", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder with the files of a Secret")
     run.add_argument("--config", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder with the files of a ConfigMap")
     run.add_argument("--claim", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder in the place of a PersistentVolumeClaim")

@@ -79,12 +79,12 @@ def own_environment():
 
 
 class Here:
-    """What a pod finds on this machine: folders for volumes by their names, and for paths of an image. `folder`, a JobFolder, is where the rest lies."""
+    """What a pod finds on this machine: folders for volumes by their names, and for paths of an image or a node. `folder`, a JobFolder, is where the rest lies."""
 
     def __init__(self, folder, secrets=None, config_maps=None, claims=None, paths=None):
         self.folder, self.held = folder.path, folder.held
         self.secrets, self.config_maps = secrets or {}, config_maps or {}  # name -> {key: bytes}
-        self.claims, self.paths = claims or {}, paths or {}  # name of a claim, path of an image -> folder
+        self.claims, self.paths = claims or {}, paths or {}  # name of a claim, path of an image or a node -> folder
         self.used = {"--secret": set(), "--config": set(), "--claim": set(), "--path": set()}  # what a pod has asked for, by the option that gives it
 
 
@@ -116,7 +116,11 @@ class Layout:
     def _place(self, index, volume):
         path, own = f"volumes[{index}]", self.folder / "volumes" / volume["name"]
         if "hostPath" in volume:
-            return Path(volume["hostPath"]["path"])
+            named = volume["hostPath"]["path"]
+            place = self._of_node(named)
+            if place != Path(named) and not place.exists():
+                raise Refused(f"{path}.hostPath.path", f"{named}, here {place}, does not exist")
+            return place
         if "persistentVolumeClaim" in volume:
             claim = volume["persistentVolumeClaim"]["claimName"]
             self.here.used["--claim"].add(claim)
@@ -316,9 +320,11 @@ class Layout:
         places = {plain: self.here.paths[path] for plain, path in paths.items()}
         for mount in container.get("volumeMounts") or []:
             if mount["name"] in self.volumes:
-                place = self.place_of(mount["name"])
-                places[mount["mountPath"].rstrip("/")] = place / mount["subPath"] if mount.get("subPath") else place
-                paths.pop(mount["mountPath"].rstrip("/"), None)  # what is mounted there hides the image's folder
+                at, place = mount["mountPath"].rstrip("/"), self.place_of(mount["name"])
+                if at in paths and "hostPath" in self.volumes[mount["name"]][1]:
+                    continue  # --path says where the folder is, by the name that the container has for it
+                places[at] = place / mount["subPath"] if mount.get("subPath") else place
+                paths.pop(at, None)  # what is mounted there hides the image's folder
         if self.service:
             name, namespace = self.service
             text = re.sub(rf"(?<![\w.-]){re.escape(name)}\.{re.escape(namespace)}\.svc(\.cluster\.local)?(?![\w-])", ADDRESS, text)
@@ -332,11 +338,21 @@ class Layout:
             return str(places[match.group(1)])
         return re.sub(rf"(?<![\w/.-])({known})(?![\w.-])", folder_of, text) if known else text
 
+    def _of_node(self, path):
+        """Where a folder of the node is here: in what the longest --path says that has it, else under its own name."""
+        path = posixpath.normpath(path)
+        for named in sorted(self.here.paths, key=len, reverse=True):
+            above = posixpath.normpath(named)
+            if f"{path}/".startswith(f"{above.rstrip('/')}/"):
+                self.here.used["--path"].add(named)
+                return self.here.paths[named] / posixpath.relpath(path, above)
+        return Path(path)
+
     def place_of(self, volume_name):
         """Where it lies, whether or not it was made already."""
         _, volume = self.volumes[volume_name]
         if "hostPath" in volume:
-            return Path(volume["hostPath"]["path"])
+            return self._of_node(volume["hostPath"]["path"])
         if "persistentVolumeClaim" in volume:
             return Path(self.here.claims.get(volume["persistentVolumeClaim"]["claimName"], self.folder))
         return self.folder / "volumes" / volume_name

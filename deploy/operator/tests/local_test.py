@@ -314,6 +314,27 @@ def test_volumes_are_folders_and_their_paths_are_replaced(tmp_path):
     assert "[alone-worker-0] done" in ended.out and (tmp_path / "data/result").read_text() == "12"
 
 
+def test_a_folder_of_the_node_is_where_a_path_says_that_it_or_one_above_it_is(tmp_path):
+    (tmp_path / "home/wide_and_deep/data").mkdir(parents=True)
+    (tmp_path / "home/wide_and_deep/data/rows").write_text("of here")
+    body = alone(["/bin/sh", "-c", "cat /no-such/wide_and_deep/data/rows $ROWS"], env=[{"name": "ROWS", "value": "/train/data/rows"}],
+                 volumeMounts=[{"name": "script", "mountPath": "/no-such/wide_and_deep/"}, {"name": "script", "mountPath": "/train"}])
+    pod_of(body)["volumes"] = [{"name": "script", "hostPath": {"path": "/no-such/wide_and_deep/"}}]
+    for path in (f"/no-such/wide_and_deep={tmp_path}/home/wide_and_deep", f"/no-such/wide_and_deep/={tmp_path}/home/wide_and_deep", f"/no-such={tmp_path}/home"):
+        ended = run(tmp_path, body, "--path", path)
+        assert ended.out == "[alone-worker-0] of hereof here\n" and "has no effect" not in ended.err, path
+    # The container's own name for the folder serves, too, and goes before that of the node.
+    pod_of(body)["volumes"][0]["hostPath"]["path"] = "/elsewhere"
+    (tmp_path / "train/data").mkdir(parents=True)
+    (tmp_path / "train/data/rows").write_text(", and more")
+    options = [word for path in (f"/elsewhere={tmp_path}/home/wide_and_deep", f"/train={tmp_path}/train") for word in ("--path", path)]
+    assert run(tmp_path, body, *options).out == "[alone-worker-0] of here, and more\n"
+    pod_of(body)["volumes"][0]["hostPath"]["path"] = "/no-such/narrow"
+    assert Run(tmp_path, body, "--path", f"/no-such={tmp_path}/home").end(2).err == (
+        f"error: {tmp_path}/job.yaml: spec.msReplicaSpecs.Worker.template.spec.volumes[0].hostPath.path: /no-such/narrow, here {tmp_path}/home/narrow, does not "
+        "exist\n")
+
+
 def test_init_containers_run_first_and_others_beside(tmp_path):
     body = alone(["sh", "-c", f"test -e {tmp_path}/first && test -e {tmp_path}/second && echo after them"])
     pod_of(body)["initContainers"] = [{"name": "one", "image": "x", "command": ["sh", "-c", f"sleep 0.2; touch {tmp_path}/first"]},
