@@ -4,7 +4,6 @@ the path of its field."""
 import base64
 import binascii
 import copy
-import difflib
 import functools
 import re
 from dataclasses import dataclass, field
@@ -28,6 +27,9 @@ MAX_FILE = 8 << 20  # characters; an API server takes an object of some 1.5 MB
 MAX_DEPTH = 100  # of objects and lists within one another
 MAX_COPIES = 10_000  # what aliases stand for, written out: so many values ...
 MAX_COPIED = 4 << 20  # ... with so many characters
+# Fields of an MSJob that ms-operator has, and what there is in their place.
+ELSEWHERE = {"schedulingPolicy": "all pods are placed at once by the gang of a TesseraJob, and priorityClassName is a field of the template's spec",
+             "enableDynamicWorker": "kubectl scale changes the number of workers of any job"}
 NO_UID = "00000000-0000-0000-0000-000000000000"
 # Of an object's metadata what is a user's; the rest an API server sets, as where `kubectl get -o yaml` has written the file.
 OWN_METADATA = ("name", "namespace", "labels", "annotations")
@@ -335,6 +337,19 @@ def _templates(body):
             if isinstance(role, dict) and isinstance(role.get("template"), dict)]
 
 
+def _nearest(name, known):
+    """The one that the name, or the beginning of one that it, is misspelt of; None where none differs by but a letter or two."""
+    def edits(other):
+        row = list(range(len(other) + 1))
+        for number, letter in enumerate(name.lower(), 1):
+            above, row = row, [number]
+            for place, theirs in enumerate(other.lower()):
+                row.append(min(above[place] + (letter != theirs), above[place + 1] + 1, row[place] + 1))
+        return min(row), row[-1]
+    found = min(known, key=edits, default=None)
+    return found if found is not None and edits(found)[0] <= min(2, len(name) // 3) else None
+
+
 class _Walk:
     """Holds values to an OpenAPI schema as a CRD has it, and fills in its defaults."""
 
@@ -351,8 +366,8 @@ class _Walk:
             self.fault(fault.field, str(fault).removeprefix(f"{fault.field}: "))
 
     def unknown(self, path, name, known, is_fault=True):
-        near = difflib.get_close_matches(name[:100], known, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        near = _nearest(name[:100], known)
+        meant = f"; {ELSEWHERE[name]}" if name in ELSEWHERE else f"; did you mean {near}?" if near else ""
         if is_fault:
             self.fault(path, f"there is no such field{meant}")
         else:
