@@ -144,6 +144,22 @@ def test_remarks_and_switches_have_their_answer():
         ms.set_context(memory_offload="CPU")
 
 
+@pytest.mark.parametrize("make", [nn.Adam, nn.LazyAdam, nn.FTRL])
+def test_a_remark_on_the_operator_of_sparse_updates_changes_nothing(make):
+    def losses(target):
+        ms.set_seed(1)
+        network = nn.Dense(3, 2)
+        optimizer = make(network.trainable_params(), learning_rate=0.1)
+        if target:
+            assert optimizer.sparse_opt.add_prim_attr("primitive_target", target).attrs["primitive_target"] == target
+            with pytest.raises(NotImplementedError, match="sparse tensors are not available"):
+                optimizer.sparse_opt(Tensor([1.0]))
+        step = nn.TrainOneStepCell(nn.WithLossCell(network, nn.MSELoss()), optimizer)
+        return [float(step(Tensor(np.ones((4, 3), np.float32)), Tensor(np.zeros((4, 2), np.float32))).asnumpy()) for _ in range(3)]
+
+    assert losses("CPU") == losses(None) and losses(None)[2] < losses(None)[0]
+
+
 def test_tensors_have_methods():
     x = Tensor(np.arange(6).reshape(2, 3), ms.float32)
     assert x.T.shape == (3, 2) and x.flatten().shape == (6, ) and x.argmax().asnumpy() == 5

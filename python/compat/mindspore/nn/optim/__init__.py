@@ -1,7 +1,7 @@
 """Optimizers."""
 import tessera
 
-from mindspore import _check
+from mindspore import _check, ops
 from mindspore._missing import missing
 from mindspore.nn.optim.optimizer import NativeOptimizer, Optimizer, looks_up_sparsely, rate
 
@@ -43,7 +43,7 @@ class SGD(NativeOptimizer):
 class Adam(NativeOptimizer):
     """Kingma and Ba, ICLR 2015. use_amsgrad: of the second moments the largest, Reddi et al., ICLR 2018; use_nesterov has no effect beside it, as in
     the reference. use_lazy: as LazyAdam. use_locking and use_offload have no effect: nobody else updates, and all is in the host's
-    memory."""
+    memory. sparse_opt keeps the remarks that scripts make on the reference's operator of sparse updates, without effect; of LazyAdam and FTRL, too."""
 
     def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, use_locking=False, use_nesterov=False,
                  weight_decay=0.0, loss_scale=1.0, use_amsgrad=False, use_lazy=False, use_offload=False):
@@ -67,6 +67,7 @@ class Adam(NativeOptimizer):
 
         super().__init__(params, native)
         own.extend(self.parameters)
+        self.sparse_opt = ops.FusedSparseAdam()
 
 
 class LazyAdam(NativeOptimizer):
@@ -82,6 +83,7 @@ class LazyAdam(NativeOptimizer):
         own = []
         super().__init__(params, lambda groups: tessera.nn.LazyAdam(rate(learning_rate), *settings, groups, looks_up_sparsely(own)))
         own.extend(self.parameters)
+        self.sparse_opt = ops.FusedSparseLazyAdam()
 
 
 class AdamWeightDecay(NativeOptimizer):

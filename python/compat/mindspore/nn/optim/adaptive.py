@@ -1,7 +1,7 @@
 """Optimizers whose steps follow what gradients were: Adagrad, Adadelta, AdaMax, RMSProp, FTRL, Rprop; and ASGD."""
 import tessera
 
-from mindspore import _check
+from mindspore import _check, ops
 from mindspore.nn.optim.optimizer import NativeOptimizer, looks_up_sparsely, rate
 
 
@@ -80,6 +80,7 @@ class FTRL(NativeOptimizer):
 
         super().__init__(params, make)
         own.extend(self.parameters)
+        self.sparse_opt = ops.FusedSparseFtrl()
 
 
 class Rprop(NativeOptimizer):
