@@ -291,7 +291,7 @@ def test_what_is_refused_may_be_named_and_refuses_to_be_used():
     with pytest.raises(NotImplementedError, match="text.Vectors is not part of .*nn.Embedding"):
         ms.dataset.text.Vectors.from_file("vectors.txt")
     for use, message in [(lambda: nn.AdaptiveAvgPool3d(1, 1, 3), "mindspore.nn.AdaptiveAvgPool3d is not part of Tessera's mindspore package; volumes"), (lambda: Wide(1), "volumes"),
-                         (lambda: ops.Conv3D(1, 3)(Tensor([1.0])), "volumes"), (Remember, "Callback"), (lambda: ops.fft(Tensor([1.0])), "complex numbers"),
+                         (lambda: ops.Conv3D(1, 3)(Tensor([1.0])), "volumes"), (Remember, "Model.eval"), (lambda: ops.fft(Tensor([1.0])), "complex numbers"),
                          (lambda: Tensor([1.0]).astype(ms.complex64), "complex numbers"), (Without, "volumes")]:
         with pytest.raises(NotImplementedError, match=message):
             use()

@@ -76,11 +76,22 @@ mindspore.ops.operations._grad_ops ReluGrad|compose it of the functions
 mindspore.parallel.distributed DistributedDataParallel|set_auto_parallel_context
 mindspore.parallel.strategy get_strategy_metadata|parameter_layout_dict of the network
 mindspore.parallel.strategy set_op_strategy_config|say how an operator, a cell or a function is split
-mindspore.profiler Profiler|--profile
+mindspore.profiler Profiler|--trace
 mindspore.rewrite SymbolTree|Python code
 mindspore.runtime Stream|there are no streams
 mindspore.scipy.linalg solve_triangular|SciPy
-mindspore.train.callback._landscape SummaryLandscape|cb_params
+mindspore.mindrecord FileReader|MindRecord files are not read: .* NumpySlicesDataset
+mindspore.mindrecord FileWriter|MindRecord files are not written: .*numpy.savez
+mindspore.mindrecord TFRecordToMR|MindRecord files are not written
+mindspore.dataset.engine.datasets MindDataset|TFRecord and MindRecord are not read: .*GeneratorDataset
+mindspore.dataset Schema|GeneratorDataset.* says what columns there are
+mindspore.dataset TFRecordDataset|TFRecord and MindRecord are not read: .*docs/compatibility.md
+mindspore.ops.operations.debug_ops ScalarSummary|SummaryRecord.add_value
+mindspore.ops TensorSummary|SummaryRecord.add_value
+mindspore.train OnRequestExit|SIGTERM
+mindspore FlopsUtilizationCollector|tessera report
+mindspore.train.callback FlopsUtilizationCollector|tessera report
+mindspore.train.callback._landscape SummaryLandscape|Model.eval
 """.strip().splitlines()
 
 

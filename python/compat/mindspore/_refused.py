@@ -2,6 +2,14 @@
 from mindspore import _places as places
 
 _BARRIER = "import tessera and call tessera.cluster.barrier(), or barrier(group), which waits until every rank is there"
+_LANDSCAPE = "change the parameters by set_data() in a loop of your own, ask Model.eval for the loss at each place, and draw the losses by matplotlib"
+_REQUEST_EXIT = ("SIGTERM ends a training that has a ModelCheckpoint behind the step that it is in, which is saved (docs/environment.md); for another sign derive from "
+                 "mindspore.Callback and call run_context.request_stop()")
+_SUMMARY = ("what a network computes beside its loss reaches a Callback where a step that is a cell gives it, Model(TrainOneStepCell(...)): cb_params.net_outputs in "
+            "on_train_step_end, for SummaryRecord.add_value('scalar', 'image' or 'histogram', name, value); docs/watching.md says what else is written")
+_TIMELINE = "tessera run --trace FILE records a timeline of the steps of all ranks: docs/timeline.md"
+_UTILIZATION = ("tessera run --trace FILE records a timeline, and tessera report shows the GFLOP/s of each class of operators beside the machine's limit: "
+                "docs/reports.md")
 REFUSED = {
     "mindspore.common.api": {
         "Model.build(dataset) compiles a training step and Model.infer_predict_layout(*inputs) a network; the network then has its parameter_layout_dict, and "
@@ -32,7 +40,13 @@ REFUSED = {
         "compute what the hook would see in construct(), and return it":
             "register_saved_tensors_hooks saved_tensors_hooks",
         "derive from mindspore.Callback: its methods see cb_params, and run_context.request_stop() ends the training":
-            "OnRequestExit TrainFaultTolerance",
+            "TrainFaultTolerance",
+        _REQUEST_EXIT:
+            "OnRequestExit",
+        _LANDSCAPE:
+            "SummaryLandscape",
+        _UTILIZATION:
+            "FlopsUtilizationCollector flops_collection",
         "gradients are made where training, ops.grad or ops.GradOperation asks for them":
             "_Function _no_grad _pynative_executor",
         "it is not needed: see docs/compatibility.md":
@@ -62,7 +76,9 @@ REFUSED = {
             "CustomPassType Int NodeType QuantDtype TensorType Type ValueType dtype_to_pytype float8_e4m3fn float8_e5m2 "
             "get_py_obj_dtype hifloat8 list_ qint4x2 all_types rank_list_for_convert string tensor_type tuple_ type_none",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
-            "FlopsUtilizationCollector Profiler SummaryLandscape flops_collection set_dump",
+            "set_dump",
+        _TIMELINE:
+            "Profiler",
     },
     "mindspore.nn": {
         "Model.train feeds the network":
@@ -275,14 +291,18 @@ REFUSED = {
         " graph":
             "BasicLSTMCell DynamicGRUV2 DynamicRNN LSTM RNNTLoss",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
-            "DumpGradient HistogramSummary ImageSummary Print ScalarSummary TensorDump TensorSummary tensordump",
+            "DumpGradient Print TensorDump tensordump",
+        _SUMMARY:
+            "HistogramSummary ImageSummary ScalarSummary TensorSummary",
     },
     "mindspore.train": {
         "Model.train and nn.TrainOneStepCell train; dataset_sink_mode is accepted by Model.train":
             "data_sink",
         "derive from mindspore.Callback: its methods see cb_params, and run_context.request_stop() ends the training":
             "AdaptTrainOptimizer AllReduceNet CallbackManager CheckpointManager DatasetGraph InternalCallbackParam Landscape "
-            "LineageMetadata OnRequestExit Points TrainFaultTolerance ValueReduce _handle_loss",
+            "LineageMetadata Points TrainFaultTolerance ValueReduce _handle_loss",
+        _REQUEST_EXIT:
+            "OnRequestExit",
         "derive from mindspore.train.Metric: clear, update and eval see the rows of all ranks":
             "EvaluationBase",
         "make the network and its optimizer in Python":
@@ -294,8 +314,10 @@ REFUSED = {
             "async_ckpt_thread_status ckpt_to_safetensors get_ckpt_path_with_strategy load_checkpoint_async safetensors_to_ckpt",
         "use amp.build_train_network, FixedLossScaleManager, DynamicLossScaleManager and Cell.to_float":
             "AmpDecorator AMP_AUTO_BLACK_LIST AMP_AUTO_WHITE_LIST AMP_BLACK_LIST AMP_PRIM_ARG_TABLE AMP_WHITE_LIST",
-        "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
-            "FlopsUtilizationCollector SummaryLandscape",
+        _LANDSCAPE:
+            "SummaryLandscape",
+        _UTILIZATION:
+            "FlopsUtilizationCollector",
     },
     "mindspore.parallel": {
         "parameter_layout_dict of the network says how each parameter lies, once a Model of it was built or has trained, and "
@@ -328,19 +350,32 @@ REFUSED = {
         "a source is any object with __getitem__ and __len__, or a function that gives an iterator":
             "MappableDataset SamplerFn SourceDataset VisionBaseDataset",
         "a Dataset is a value: map, shuffle, batch and repeat give new ones":
-            "DatasetCache Schema compare deserialize serialize show sync_wait_for_dataset",
+            "DatasetCache compare deserialize serialize show sync_wait_for_dataset",
         "callbacks of Model.train see every step":
             "DSCallback WaitedDSCallback",
+        "GeneratorDataset(rows, column_names=[...], column_types=[...]) says what columns there are, rows being a function that reads the file and gives row by row":
+            "Schema",
+        "files of TFRecord and MindRecord are not read: give GeneratorDataset a function that reads the file, by a library of its own, row by row, or write the rows once "
+        "by numpy.savez and give the arrays to NumpySlicesDataset; docs/compatibility.md names the Datasets that are there":
+            "MindDataset OBSMindDataset TFRecordDataset",
         "read the files in Python and give them to GeneratorDataset or NumpySlicesDataset":
             "AmazonReviewDataset CLUEDataset CMUArcticDataset Caltech101Dataset Caltech256Dataset "
             "CelebADataset Cifar100Dataset CityscapesDataset CoNLL2000Dataset CocoDataset DIV2KDataset EMnistDataset "
             "EnWik9Dataset FakeImageDataset FlickrDataset Flowers102Dataset Food101Dataset GTZANDataset IMDBDataset "
             "IWSLT2016Dataset IWSLT2017Dataset KITTIDataset LFWDataset LJSpeechDataset LSUNDataset "
-            "LibriTTSDataset ManifestDataset MindDataset OBSMindDataset OmniglotDataset PaddedDataset "
+            "LibriTTSDataset ManifestDataset OmniglotDataset PaddedDataset "
             "PhotoTourDataset Places365Dataset QMnistDataset RandomDataset RenderedSST2Dataset SBDataset "
             "SBUDataset SQuADDataset SST2Dataset STL10Dataset SUN397Dataset SVHNDataset SemeionDataset SogouNewsDataset "
-            "SpeechCommandsDataset TFRecordDataset TedliumDataset UDPOSDataset USPSDataset VOCDataset "
+            "SpeechCommandsDataset TedliumDataset UDPOSDataset USPSDataset VOCDataset "
             "WIDERFaceDataset YahooAnswersDataset YelpReviewDataset YesNoDataset",
+    },
+    "mindspore.mindrecord": {
+        "MindRecord files are not written: write the rows by numpy.savez and give the arrays to NumpySlicesDataset, or give GeneratorDataset a function that reads "
+        "what they are made of":
+            "FileWriter Cifar100ToMR Cifar10ToMR CsvToMR ImageNetToMR MnistToMR TFRecordToMR",
+        "MindRecord files are not read: write their rows once by numpy.savez, where MindSpore is, and give the arrays to NumpySlicesDataset, or give GeneratorDataset a "
+        "function that reads what they were made of":
+            "FileReader MindPage",
     },
     "mindspore.numpy": {
         "bits of integers are not available: use ops.floor_divide and ops.floor_mod by powers of 2":
@@ -461,7 +496,7 @@ REFUSED_MODULES = {
         "mindspore.mint.special",
     "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
         "mindspore.experimental mindspore.experimental.optim mindspore.experimental.optim.lr_scheduler mindspore.mint.optim",
-    "use the examples' --profile":
+    _TIMELINE:
         "mindspore.profiler mindspore.profiler.common mindspore.profiler.common.constant mindspore.profiler.experimental_config "
         "mindspore.profiler.profiler mindspore.profiler.profiling mindspore.profiler.schedule",
     "weights are not quantized: train in float16 with amp_level, or quantize a checkpoint's arrays in NumPy":
