@@ -36,7 +36,7 @@ struct UpdateRows {
   static DType computed(DType parameter) { return parameter == DType::kF64 ? DType::kF64 : DType::kF32; }
 };
 
-// Of a scalar of any dtype.
+// Whether a scalar, of any dtype, is 0.
 bool is_zero_scalar(const TensorView& scalar);
 
 // The kernel, of the optimizer's kernel in `optimizers`; nullopt where that is declined. It sorts the numbers, and
