@@ -226,7 +226,7 @@ TEST_F(Reports, SayWhyARunFailed) {
 TEST_F(Reports, SayThatARunFailedWhoseRanksTellOfNoFailure) {
   RunReport report = read(run_line(R"("epochs":2)") + step_line(2, "1") +
                           R"({"kind":"end","epoch":1,"step":2,"ended":"failed","reason":"no more"})" + "\n");
-  report.verdict = {.kind = "none", .ranks = {}, .text = "no rank has failed"};
+  report.verdict = cluster::Verdict{.kind = "none", .ranks = {}, .text = "no rank has failed"};
   report.why = "no rank has failed";
   EXPECT_THAT(report_page(report), HasSubstr("By the log it failed, after step 2 in epoch 1 of 2: no more."));
   report.verdict->kind = "failed";
