@@ -117,7 +117,7 @@ CONTRASTS = """(() => {
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
         const node = walker.currentNode.parentElement;
-        if (!walker.currentNode.textContent.trim() || node.closest('script,style,noscript,[hidden]')) continue;
+        if (!walker.currentNode.textContent.trim() || node.closest('script,style,noscript,title,[hidden]')) continue;
         const style = getComputedStyle(node);
         const a = light(parse(node.closest('svg') ? style.fill : style.color)), b = light(ground(node));
         const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
