@@ -213,9 +213,9 @@ TEST(EarlyStopping, SaysWhatItCannotWatch) {
               ThrowsMessage<InvalidArgument>(HasSubstr("watches loss, but nothing was evaluated after epoch 1")));
   EXPECT_THAT([] { EarlyStopping({.monitor = "my_number"}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("give mode \"min\" or \"max\"")));
-  EXPECT_THAT([] { EarlyStopping({.monitor = "val_accuracy"}); },
-              ThrowsMessage<InvalidArgument>("EarlyStopping: \"val_accuracy\" is called \"accuracy\" here, of the "
-                                             "data set that `valid` gives"));
+  EXPECT_THAT([] { EarlyStopping({.monitor = "val_loss"}); },
+              ThrowsMessage<InvalidArgument>("EarlyStopping: \"val_loss\" is called \"loss\" here, of the data set "
+                                             "that `valid` gives"));
   EXPECT_THROW(EarlyStopping({.mode = "least"}), InvalidArgument);
   EXPECT_THROW(EarlyStopping({.min_delta = -1}), InvalidArgument);
   EXPECT_THROW(EarlyStopping({}, 0), InvalidArgument);
