@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/local_file_lock.h"
 #include "tessera/base/files/local_writable_file.h"
 #include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/files/range_reader.h"
@@ -66,24 +67,6 @@ class MappedFile : public ReadableFile {
  private:
   void* data_;
   size_t size_;
-};
-
-class LocalFileLock : public FileLock {
- public:
-  explicit LocalFileLock(int fd) : fd_(fd) {}
-  ~LocalFileLock() override { ::close(fd_); }
-  LocalFileLock(const LocalFileLock&) = delete;
-  LocalFileLock& operator=(const LocalFileLock&) = delete;
-
-  bool is_at(const std::string& path) const override {
-    struct stat locked {};
-    struct stat named {};
-    if (::fstat(fd_, &locked) != 0) refused_call("look at the lock", path);
-    return ::stat(path.c_str(), &named) == 0 && named.st_ino == locked.st_ino && named.st_dev == locked.st_dev;
-  }
-
- private:
-  int fd_;
 };
 
 class LocalFileSystem : public FileSystem {

@@ -4,32 +4,13 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 
-#include "tessera/base/files/refused_call.h"
-#include "tessera/base/processes/descriptor.h"
+#include "tessera/base/files/local_file_lock.h"
 
 namespace tessera::checkpoint {
 namespace {
-
-bool is_same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
-
-class HandedOnLock final : public FileLock {
- public:
-  explicit HandedOnLock(int fd) : descriptor_(fd) {}
-  bool is_at(const std::string& path) const override {
-    struct stat locked {};
-    struct stat named {};
-    if (::fstat(descriptor_.get(), &locked) != 0) refused_call("look at the lock", path);
-    return ::stat(path.c_str(), &named) == 0 && is_same_file(locked, named);
-  }
-
- private:
-  Descriptor descriptor_;
-};
 
 // The process's descriptor by which the file at `path` is locked; -1: there is none. What is to be handed on is not
 // closed when a program begins, everything else of this process's is.
@@ -67,7 +48,7 @@ std::unique_ptr<FileLock> take_handed_on_lock(const std::string& path) {
   const int fd = find_lock(path, /*is_handed_on=*/true);
   if (fd < 0) return nullptr;
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return std::make_unique<HandedOnLock>(fd);
+  return std::make_unique<LocalFileLock>(fd);
 }
 
 }  // namespace tessera::checkpoint
