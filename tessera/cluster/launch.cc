@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -578,6 +580,21 @@ std::string describe_other_launchers() {
       starter, size, starter);
 }
 
+// Variables of a job that this process is a rank of, which are nothing of a new job's.
+constexpr auto kOfOwnJob = std::to_array<std::string_view>({"TESSERA_RANK",        "TESSERA_RANK_PROCESS",
+                                                            "TESSERA_SIZE",        "TESSERA_THREAD_RANKS",
+                                                            "TESSERA_STORE",       "TESSERA_JOB_ID",
+                                                            "TESSERA_STATUS_FD",   "TESSERA_STATUS_FILE",
+                                                            "TESSERA_FIGURES_FD",  "TESSERA_FIGURES_FILE",
+                                                            "TESSERA_SECRET_FD",   "TESSERA_SECRET_FILE",
+                                                            "TESSERA_SCHEDULER",   "TESSERA_NODE_ID",
+                                                            "TESSERA_ROLE",        "TESSERA_NUM_SERVERS",
+                                                            "TESSERA_INCARNATION", "TESSERA_TOKEN",
+                                                            "TESSERA_KEPT_FILE",   "TESSERA_KEPT_FOR_OTHERS_FILE",
+                                                            "TESSERA_NUM_WORKERS", "TESSERA_TLS_PASSWORD_FILE",
+                                                            "TESSERA_REPORT_DIR",  "TESSERA_TRACE",
+                                                            "TESSERA_TRACE_STEPS"});
+
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,
                                            const std::map<std::string, std::string>& defaults) {
   std::map<std::string, std::string> values = defaults;
@@ -586,18 +603,7 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     const size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string_view name = text.substr(0, equals);
-    // What belongs to a job that this process is a rank of is nothing of the new job's.
-    if (name == "TESSERA_RANK" || name == "TESSERA_RANK_PROCESS" || name == "TESSERA_SIZE" ||
-        name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" || name == "TESSERA_JOB_ID" ||
-        name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" || name == "TESSERA_FIGURES_FD" ||
-        name == "TESSERA_FIGURES_FILE" || name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" ||
-        name == "TESSERA_SCHEDULER" || name == "TESSERA_NODE_ID" || name == "TESSERA_ROLE" ||
-        name == "TESSERA_NUM_SERVERS" || name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" ||
-        name == "TESSERA_KEPT_FILE" || name == "TESSERA_KEPT_FOR_OTHERS_FILE" || name == "TESSERA_NUM_WORKERS" ||
-        name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR" || name == "TESSERA_TRACE" ||
-        name == "TESSERA_TRACE_STEPS") {
-      continue;
-    }
+    if (std::ranges::find(kOfOwnJob, name) != kOfOwnJob.end()) continue;
     values[std::string(name)] = text.substr(equals + 1);
   }
   for (const auto& [name, value] : settings) values[name] = value;
