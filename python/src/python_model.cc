@@ -229,12 +229,8 @@ std::map<std::string, double> PythonModel::eval(const data::Dataset& dataset, in
 void PythonModel::warn_if_alone_among_ranks() const {
   static bool is_looked_at = false;
   if (has_context() || std::exchange(is_looked_at, true)) return;
-  if (const int ranks = cluster::num_processes_from_environment(); ranks > 1) {
-    log_warning(
-        "parallel_mode is stand_alone: each of the {} ranks trains a network of its own on all rows; with "
-        "data_parallel they train one",
-        ranks);
-  }
+  const int ranks = cluster::num_processes_from_environment();
+  if (ranks > 1) log_warning("{}", train::ranks_apart_text(ranks));
 }
 
 namespace {

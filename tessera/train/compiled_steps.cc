@@ -39,10 +39,7 @@ size_t hash_of(const ir::Graph& graph) { return std::hash<std::string>()(print(g
 void say_ranks_apart(const cluster::Context& context) {
   static std::atomic<bool> is_said = false;
   if (context.size() == 1 || context.rank() != 0 || is_said.exchange(true)) return;
-  log_warning(
-      "parallel_mode is stand_alone: each of the {} ranks trains a network of its own on all rows; with "
-      "data_parallel they train one",
-      context.size());
+  log_warning("{}", ranks_apart_text(context.size()));
 }
 
 }  // namespace

@@ -33,6 +33,12 @@ const Facts& facts(ParallelMode mode) { return kModes[static_cast<size_t>(mode)]
 
 std::string_view to_string(ParallelMode mode) { return facts(mode).name; }
 bool needs_ranks(ParallelMode mode) { return facts(mode).needs_ranks; }
+std::string ranks_apart_text(int num_ranks) {
+  return fmt::format(
+      "parallel_mode is stand_alone: each of the {} ranks trains a network of its own on all rows; with "
+      "data_parallel they train one",
+      num_ranks);
+}
 bool reads_strategies(ParallelMode mode) { return facts(mode).reads_strategies; }
 
 std::string modes_that_read_strategies() {

@@ -32,6 +32,8 @@ std::string_view to_string(ParallelMode mode);
 
 // Whether the ranks train one network together, where there are several.
 bool needs_ranks(ParallelMode mode);
+// What is said where several ranks are in a mode of which that is false.
+std::string ranks_apart_text(int num_ranks);
 // Whether the strategies that a network gives its operators have an effect.
 bool reads_strategies(ParallelMode mode);
 // The modes of which that is true: "semi_auto_parallel, auto_parallel, pipeline_parallel".
