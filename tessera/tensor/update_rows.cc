@@ -261,7 +261,7 @@ class RowUpdater {
     const std::byte* const in_place = gradients_in_place(args, work, first, count);
     for (int64_t b = 0; b < count; ++b) {
       const int64_t row = number(b);
-      // Those of the next block, too.
+      // Rows of the next block are asked for here, too.
       for (size_t i = 0; !work.is_whole && first + b + ahead < work.num_named && i < num_moved; ++i) {
         rows_[i].prefetch(args.outputs[i], number(b + ahead));
       }

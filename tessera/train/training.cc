@@ -1,8 +1,9 @@
 #include "tessera/train/training.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -404,12 +405,12 @@ checkpoint::CheckpointInfo Training::TrainCall::load_named(const std::string& pa
     // An error of another class says what else has happened, as that a rank was lost.
     const bool is_missing = typeid(error) == typeid(IoError) && !t_.core_.context.file_system().exists(path);
     if (!is_missing || path.find('/') != std::string::npos) throw;
-    std::string lower = path;
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    constexpr std::string_view automatic = "auto";
+    const bool means_automatic = strncasecmp(path.c_str(), automatic.data(), automatic.size()) == 0;
     throw IoError("{}; {}", error.what(),
-                  lower.starts_with("auto") ? "did you mean resume=\"auto\"?"
-                                            : "resume=\"auto\" goes on from the newest that the ModelCheckpoint among "
-                                              "the callbacks has saved");
+                  means_automatic ? "did you mean resume=\"auto\"?"
+                                  : "resume=\"auto\" goes on from the newest that the ModelCheckpoint among "
+                                    "the callbacks has saved");
   }
 }
 

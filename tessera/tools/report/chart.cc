@@ -28,7 +28,8 @@ constexpr double kTextBelow = 18;  // from a line to the text below it
 // From so many times the least value on, the greatest leaves no room to see small ones.
 constexpr double kLogarithmicFrom = 1000;
 constexpr int kMostTicks = 12;
-// That an axis has at most. Steps stand beside each other, and may have many digits.
+// So many intervals between ticks an axis has at most; fewer where it is one of steps, whose numbers stand beside each
+// other and may have many digits.
 constexpr int kTickIntervals = 6;
 constexpr int kStepIntervals = 5;
 

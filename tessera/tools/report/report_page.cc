@@ -169,9 +169,10 @@ std::string failure_part(const RunReport& report) {
     return text + sentence("The folder of reports is there, and says nothing: " + report.failure_problem);
   }
   if (report.ended == "failed") {
-    return text + sentence(
-                      "Ranks have written no reports of it here: `tessera run --log_dir` or --report_dir has them "
-                      "written, and --report_dir names their folder.");
+    return text +
+           sentence(
+               "Ranks have written no reports of it here: `tessera run --report_dir FOLDER` has them written, and "
+               "`tessera report --report_dir FOLDER` shows them.");
   }
   return text + sentence("There are none: no rank has failed, stood still or waited long, or no folder was named.");
 }

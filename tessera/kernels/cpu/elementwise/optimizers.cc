@@ -92,8 +92,8 @@ bool may_stand_where(const PreparedKernel& kernel, const PreparedKernel& plain) 
   });
 }
 
-// `kernel`, of any momentum, but `plain` where the momentum is 0 and the accumulator stays where it is: a quarter of
-// the instructions. The momentum is a state, which is known when it runs.
+// Runs `plain`, which has a quarter of the instructions, where the momentum is 0 and the accumulator stays where it is,
+// and `kernel`, which takes any momentum, elsewhere. The momentum is a state: it is known when the kernel runs.
 PreparedKernel by_momentum(PreparedKernel kernel, PreparedKernel plain) {
   kernel.scratch_bytes = std::max(kernel.scratch_bytes, plain.scratch_bytes);
   kernel.run = [with_momentum = std::move(kernel.run), without = std::move(plain.run)](const KernelArgs& args) {
