@@ -40,6 +40,10 @@ if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 target_include_directories(tessera_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
 target_compile_features(tessera_flags INTERFACE cxx_std_20)
+# An error's place in the sources is said from the project's folder on: what is handed out says nothing of the machine
+# that built it.
+target_compile_options(tessera_flags INTERFACE
+  "$<BUILD_INTERFACE:$<$<CXX_COMPILER_ID:GNU,Clang>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>>")
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer -g1)

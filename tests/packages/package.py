@@ -49,6 +49,13 @@ def needed(file):
     return set(re.findall(r"\(NEEDED\).*\[(.*)\]", printed)), re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", printed)
 
 
+def require_no_place_of_the_build(file):
+    """What is handed out says nothing of the folder in which it was built."""
+    data, place = file.read_bytes(), os.fsencode(ROOT) + b"/"
+    at = data.find(place)
+    assert at < 0, (file, data[max(0, at - 40):at + 160])
+
+
 def training_script():
     """The readme's model, which says at its end how many ranks there are."""
     model = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]

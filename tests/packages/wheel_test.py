@@ -42,6 +42,7 @@ def test_it_brings_the_libraries_that_a_system_lacks(installed):
     brought = {path.name for path in files}
     assert {"tessera", "libdnnl.so.3"} <= brought
     for path in files:
+        package.require_no_place_of_the_build(path)
         names, places = package.needed(path)
         assert names <= brought | OF_THE_SYSTEM, f"{path}: {names - brought - OF_THE_SYSTEM}"
         assert all(place.startswith("$ORIGIN") for text in places for place in text.split(":")), f"{path}: {places}"
