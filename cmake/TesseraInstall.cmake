@@ -25,6 +25,8 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TesseraConfig.cmake INSTALL_DESTINATION lib/cmake/Tessera)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/tessera-config.cmake DESTINATION lib/cmake/Tessera COMPONENT development)
+install(FILES ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake RENAME tessera-config-version.cmake
   DESTINATION lib/cmake/Tessera COMPONENT development)
 # The wheel has places of its own.
 set_property(TARGET tessera APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../lib/tessera/onednn/lib")

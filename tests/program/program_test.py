@@ -1,5 +1,7 @@
 """program_test.py BUILD_FOLDER: docs/program.md's program, built outside of the project from an installation, and run; docs/extending.md's, compiled."""
+import itertools
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,17 +47,17 @@ def check_headers(include):
 
 
 def check_components(prefix, folder):
-    """find_package(Tessera COMPONENTS ...) says which component is not there, and what is instead."""
+    """find_package(Tessera COMPONENTS ...) says which component is not there, and what is instead; so does find_package(tessera)."""
     folder.mkdir()
     has_shared = (prefix / "lib" / "cmake" / "Tessera" / "TesseraSharedTargets.cmake").exists()
     asked = {"gpu": 'component "gpu": Tessera has no such one; there are static (target Tessera::tessera) and shared (target Tessera::shared)',
              "shared": None if has_shared else "has no libtessera.so; build it with -DTESSERA_SHARED=ON, or take the component static",
              "static": None}
-    for component, refusal in asked.items():
+    for package_name, (component, refusal) in itertools.product(("Tessera", "tessera"), asked.items()):
         target = "tessera" if component == "static" else component
         (folder / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.25)
 project(asks LANGUAGES CXX)
-find_package(Tessera REQUIRED COMPONENTS {component})
+find_package({package_name} 0.1 REQUIRED CONFIG COMPONENTS {component})
 if(NOT TARGET Tessera::{target})
   message(FATAL_ERROR "no target Tessera::{target}")
 endif()
@@ -63,14 +65,15 @@ if(TARGET Tessera::{'shared' if component == 'static' else 'tessera'})
   message(FATAL_ERROR "a component that nobody asked for")
 endif()
 """, encoding="utf-8")
+        shutil.rmtree(folder / "build", ignore_errors=True)
         done = subprocess.run(["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
                               capture_output=True, text=True, check=False)
         said = " ".join(done.stderr.split())
-        assert (done.returncode == 0) == (refusal is None), (component, said)
-        assert refusal is None or refusal in said, (component, said)
+        assert (done.returncode == 0) == (refusal is None), (package_name, component, said)
+        assert refusal is None or refusal in said, (package_name, component, said)
     # One that a program can do without is no error.
-    optional = "project(asks LANGUAGES CXX)\nfind_package(Tessera REQUIRED COMPONENTS static OPTIONAL_COMPONENTS gpu)\n"
-    (folder / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.25)\n{optional}", encoding="utf-8")
+    optional = "".join(f"find_package({name} REQUIRED COMPONENTS static OPTIONAL_COMPONENTS gpu)\n" for name in ("tessera", "Tessera"))
+    (folder / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.25)\nproject(asks LANGUAGES CXX)\n{optional}", encoding="utf-8")
     run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
 
 
