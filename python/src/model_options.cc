@@ -311,15 +311,16 @@ struct Form<Options> {
 
 // Where servers keep parameters, the others train together. A script that says no mode means that; one that says
 // stand_alone means something else.
-void refuse_servers_beside(std::string_view name, train::ParallelMode mode) {
-  if (mode != train::ParallelMode::kStandAlone) return;
+void refuse_servers_beside_stand_alone(const train::ModelOptions& options) {
   if (!belongs_to_job()) return;
-  const int num_servers = context().num_servers();
-  if (num_servers == 0) return;
+  const int of_job = context().num_servers();
+  const int num_servers = of_job > 0 ? of_job : options.servers;
+  if (num_servers == 0 || context().size() == 1) return;
   throw InvalidArgument(
-      "{} is stand_alone, where each rank trains by itself, but {} of the job's {} ranks keep{} parameters "
-      "for the others (tessera run --servers): leave it out or say data_parallel, or start no servers",
-      name, num_servers, context().size(), num_servers == 1 ? "s" : "");
+      "parallel_mode is stand_alone, where each rank trains by itself, but {} of the job's {} ranks keep{} parameters "
+      "for the others ({}): leave it out or say data_parallel, or have no servers",
+      num_servers, context().size(), num_servers == 1 ? "s" : "",
+      of_job > 0 ? "tessera run --servers" : fmt::format("servers={}", num_servers));
 }
 
 [[noreturn]] void throw_type_error(const nb::object& text) {
@@ -333,12 +334,13 @@ nb::object keywords_module() { return nb::module_::import_("tessera._keywords");
 train::ModelOptions model_options(const nb::dict& given) {
   train::ModelOptions options{.seed = global_seed(), .are_of_python = true};
   std::vector<std::string> known = {"network", "loss", "optimizer", "metrics", "sliced_parameters", "states"};
+  bool says_mode = false;
   train::for_each_option(options, [&]<typename T>(const OptionInfo& info, T& member) {
     known.emplace_back(info.name);
     const nb::object value = value_of(given, info);
     if (!value.is_valid()) return;
     if (Form<T>::read(value, info, false, member)) {
-      if constexpr (std::is_same_v<T, train::ParallelMode>) refuse_servers_beside(info.name, member);
+      if constexpr (std::is_same_v<T, train::ParallelMode>) says_mode = true;
       return;
     }
     if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>) {
@@ -361,6 +363,9 @@ train::ModelOptions model_options(const nb::dict& given) {
     const auto name = nb::cast<std::string>(key);
     if (std::ranges::find(known, name) != known.end()) continue;
     throw_type_error(keywords_module().attr("unexpected")("Model()", name, known));
+  }
+  if (says_mode && options.parallel_mode == train::ParallelMode::kStandAlone) {
+    refuse_servers_beside_stand_alone(options);
   }
   return options;
 }

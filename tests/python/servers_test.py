@@ -282,6 +282,24 @@ def test_a_table_is_kept_by_servers(tmp_path):
     assert re.findall(r"\[4\] loss (\S+) of 3 servers", out) == straight
 
 
+def test_a_model_that_says_how_many_servers_needs_no_mode(tmp_path):
+    (tmp_path / "rows.py").write_text(NATIVE)
+    straight = re.findall(r"loss (\S+)", run([sys.executable, "rows.py"], tmp_path))
+    assert NATIVE.count("seed=5") == 1
+    (tmp_path / "rows.py").write_text(NATIVE.replace("seed=5", "seed=5, servers=1"))
+    for started in (["-n", 2, "--servers", 1], ["-n", 3]):
+        out = run([TESSERA, "run", *started, sys.executable, "rows.py"], tmp_path)
+        assert re.findall(r"\[2\] loss (\S+) of", out) == straight, started
+    for text, started, problem in (
+            ("servers=2", ["-n", 2, "--servers", 1], "servers is 2, but the job was started with 1 (tessera run --servers): leave it out"),
+            ("servers=1, parallel_mode='stand_alone'", ["-n", 3], "parallel_mode is stand_alone, where each rank trains by itself, but 1 of the "
+             "job's 3 ranks keeps parameters for the others (servers=1): leave it out or say data_parallel, or have no servers")):
+        (tmp_path / "rows.py").write_text(NATIVE.replace("seed=5", f"seed=5, {text}"))
+        done = subprocess.run([TESSERA, "run", *map(str, started), sys.executable, "rows.py"], capture_output=True, text=True, timeout=120,
+                              cwd=tmp_path, env=environment())
+        assert done.returncode != 0 and problem in done.stderr
+
+
 STALE = """
 import numpy as np
 import tessera

@@ -41,11 +41,19 @@ void check_options(const ModelOptions& options, int num_ranks) {
   }
 }
 
-// In a job whose launcher has started servers every model has them, and its workers train together.
+// In a job whose launcher has started servers every model has them. Where a model has servers its workers train
+// together.
 ModelOptions with_servers(const cluster::Context& context, ModelOptions options) {
-  if (options.servers > 0 || context.num_servers() == 0) return options;
-  options.servers = context.num_servers();
-  if (options.parallel_mode == ParallelMode::kStandAlone) options.parallel_mode = ParallelMode::kDataParallel;
+  const int of_job = context.num_servers();
+  if (options.servers == 0) options.servers = of_job;
+  if (of_job > 0 && options.servers != of_job) {
+    throw InvalidArgument("servers is {}, but the job was started with {} (tessera run --servers): leave it out",
+                          options.servers, of_job);
+  }
+  const bool has_servers = options.servers > 0 && context.size() > 1;
+  if (has_servers && options.parallel_mode == ParallelMode::kStandAlone) {
+    options.parallel_mode = ParallelMode::kDataParallel;
+  }
   return options;
 }
 

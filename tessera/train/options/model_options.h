@@ -145,7 +145,8 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
   visit(OptionInfo{.name = "servers",
                    .doc = "So many ranks, the first of the job, keep the parameters that are set_on_servers() and "
                           "update them; the others train, data parallel; docs/servers.md.",
-                   .uses = OptionUses{kUnused, kRead, kRefused, kRefused, kRefused, kRead},
+                   // Alone, ranks that have servers train in data_parallel.
+                   .uses = OptionUses{kRead, kRead, kRefused, kRefused, kRefused, kRead},
                    .way_out = "the ranks beside servers train in data_parallel: say that, or leave servers out",
                    .needs_ranks = true,
                    .least = 0,
