@@ -45,7 +45,7 @@ ROOMS = {
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "cuts", "pipelines"),
-    "session": ("values", "agree", "records", "speed"),
+    "session": ("values", "agree", "records", "speed", "messages"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs", "traces"),
     "train/modes": (".", "stages"),
     "tools": ("arguments", "page", "dashboard", "plan", "timeline", "report", "bisect", "check"),

@@ -14,7 +14,7 @@
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/session/agree/compare_collectives.h"
 #include "tessera/session/agree/gather_texts.h"
-#include "tessera/session/message_channel.h"
+#include "tessera/session/messages/message_channel.h"
 
 namespace tessera::session {
 
@@ -371,6 +371,13 @@ PipelineBuilder::Travelling PipelineBuilder::travelling(const compiler::ChunkMes
   value.sent = compiler::slot_name(graph, spread.inputs[0]);
   value.listed = Travelling::Listed{compiler::slot_name(graph, spread.inputs[1]), spread.attributes.get_ints("bounds"),
                                     spread.source};
+  const ir::NodeId lookup = compiler::find_lookup_in_place(graph, of_sender, plan_.placement, n);
+  if (lookup != ir::kNone) {
+    const auto& operands = graph.node(lookup).inputs;
+    value.sent = std::ranges::find(graph.inputs(), operands[0], &ir::Input::value)->name;
+    value.listed->in_place = {compiler::slot_name(graph, operands[1]), graph.type(operands[0]).shape,
+                              of_sender.source_layout(operands[0])};
+  }
   return value;
 }
 
@@ -445,7 +452,7 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
       counted.back().numbers = by_slot[0].size() - 1;
     }
     if (value.listed) {
-      listed.push_back(listed_rows(value, chunk, sends, *box, by_slot));
+      listed.push_back(listed_rows(value, chunk, sends, *box, from - plan_.ranks.first(from_stage), by_slot));
       continue;
     }
     const auto& name = sends ? value.sent : value.received;
@@ -465,9 +472,20 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
 // The sender has all rows, so that the box is what the receiver wants: its last dim is of a row's elements, the others
 // are of places.
 ListedRows PipelineBuilder::listed_rows(const Travelling& value, int chunk, bool sends, const mesh::Box& box,
-                                        std::vector<std::vector<TensorView>>& by_slot) const {
-  const auto& [places_name, bounds, table] = *value.listed;
+                                        int sender, std::vector<std::vector<TensorView>>& by_slot) const {
+  const auto& [places_name, bounds, table, in_place] = *value.listed;
   ListedRows listed{.rows = by_slot[0].size(), .table = table};
+  if (in_place) {
+    const auto& [shape, layout] = std::tie(in_place->table, in_place->layout);
+    const auto part = slice_of(shape, layout.sharding, layout.mesh, layout.mesh.ranks()[static_cast<size_t>(sender)]);
+    listed.in_place = {.num_elements = mesh::num_elements(part),
+                       .own = part[0],
+                       .first_element = box.back().offset,
+                       .size = box.back().size,
+                       .says_none = sender == 0};
+    // Of a table that all servers have, one is enough.
+    if (layout.sharding.is_replicated() && sender > 0) listed.in_place->own.size = 0;
+  }
   for (size_t slot = 0; slot < by_slot.size(); ++slot) {
     const auto at = [&](const std::string& name) { return place_in_slot(chunk, name, static_cast<int>(slot)).mark(); };
     if (!sends) {
@@ -475,11 +493,16 @@ ListedRows PipelineBuilder::listed_rows(const Travelling& value, int chunk, bool
       continue;
     }
     const TensorView places = at(places_name);
+    listed.places.push_back(mesh::piece_of(places, mesh::Box(box.begin(), box.end() - 1)));
+    if (in_place) {
+      by_slot[slot].push_back(place_of(value.sent).mark());
+      listed.in_place->numbers.push_back(at(in_place->numbers));
+      continue;
+    }
     const TensorView rows = at(value.sent);
     check_equal(rows.shape.ndim(), places.shape.ndim() + 1, "dims of rows that are sent once each");
     const TensorView all(rows.data, Type{rows.dtype, {places.num_elements(), rows.shape.back()}});
     by_slot[slot].push_back(mesh::piece_of(all, {{0, places.num_elements()}, box.back()}));
-    listed.places.push_back(mesh::piece_of(places, mesh::Box(box.begin(), box.end() - 1)));
   }
   if (!sends) return listed;
   const Shape& shape = value.message.type.shape;

@@ -41,6 +41,13 @@ class PipelineBuilder {
       std::string places;  // by name, on the sender
       Ints bounds;         // of the parts that places count in
       std::string table;
+      // Where rows are read where their table lies, of which `sent` is the parameter's name then.
+      struct InPlace {
+        std::string numbers;  // of the rows in the table, by name, on the sender
+        Shape table;
+        mesh::Layout layout;  // of the table, on ranks from 0
+      };
+      std::optional<InPlace> in_place = std::nullopt;
     };
     std::optional<Listed> listed = std::nullopt;
   };
@@ -112,8 +119,8 @@ class PipelineBuilder {
   // The value of a message, as both stages have it.
   Travelling travelling(const compiler::ChunkMessage& message) const;
   // What a pair of ranks sends of rows that are spread where they come to; `box`: of what is sent, as it lies on the
-  // receiver's stage. Adds what of them lies here to `by_slot`.
-  ListedRows listed_rows(const Travelling& value, int chunk, bool sends, const mesh::Box& box,
+  // receiver's stage; `sender`: its place in its stage. Adds what of them lies here to `by_slot`.
+  ListedRows listed_rows(const Travelling& value, int chunk, bool sends, const mesh::Box& box, int sender,
                          std::vector<std::vector<TensorView>>& by_slot) const;
   // Notes a value that one chunk of this stage hands over to another.
   void hand_over(const Way& way, const std::string& name);

@@ -17,7 +17,7 @@
 #include "tessera/compiler/cuts/simulate_stages.h"
 #include "tessera/ir/program.h"
 #include "tessera/pipeline/search/find_schedule.h"
-#include "tessera/session/message_channel.h"
+#include "tessera/session/messages/message_channel.h"
 #include "tessera/session/session.h"
 
 namespace tessera::session {

@@ -250,16 +250,18 @@ TEST(ServersTraffic, HasEachRowOnceForAWorkerBothWays) {
   }
 }
 
-// Rows of 512 bytes or less are looked up and read for each place; their gradients come back once.
-TEST(ServersTraffic, HasLongRowsAloneOnceWithinAHost) {
-  for (const auto& [size, travels_once] : {std::pair{64, false}, {128, true}}) {
+// Rows of 512 bytes or less are looked up and read for each place, longer ones where the table lies: where that is, is
+// said of each place in 8 bytes. Gradients of both come back once.
+TEST(ServersTraffic, HasLongRowsWhereTheTableLiesWithinAHost) {
+  for (const auto& [size, is_in_place] : {std::pair{64, false}, {128, true}}) {
     const Job job{.servers = 1, .workers = 2, .size = size, .repeats = Repeats::kAcrossWorkers, .ranks_per_host = 0};
     const Outcome found = train(job);
     const auto named = named_by_workers(job);
     for (int worker = 0; worker < 2; ++worker) {
       const auto& [places, rows] = named[static_cast<size_t>(worker)];
       const int64_t once = 4 * places + 8 * size * rows;
-      EXPECT_EQ(found.bytes.at({0, 1 + worker}), travels_once ? once : 8 * size * places) << "to worker " << worker;
+      const int64_t to_worker = is_in_place ? 8 * places + kSteps * 8 * size * kRows : 8 * size * places;
+      EXPECT_EQ(found.bytes.at({0, 1 + worker}), to_worker) << "to worker " << worker;
       EXPECT_EQ(found.bytes.at({1 + worker, 0}), once) << "from worker " << worker;
     }
   }

@@ -105,9 +105,14 @@ class ChunkCutter {
 
   Phase find_phase(PhaseKind kind) {
     Phase phase{.kind = kind};
+    std::set<NodeId> left_to_receivers;
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (placement_.chunk_of(n) != chunk_ || !is_spread_on_arrival(graph_, plan_, placement_, n)) continue;
+      left_to_receivers.insert({n, find_lookup_in_place(graph_, plan_, placement_, n)});
+    }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (placement_.chunk_of(n) != chunk_ || placement_.phase_of(n) != kind) continue;
-      if (!is_spread_on_arrival(graph_, plan_, placement_, n)) add_node(phase, n);
+      if (!left_to_receivers.contains(n)) add_node(phase, n);
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const auto& output = graph_.outputs()[i];
@@ -154,7 +159,8 @@ class ChunkCutter {
       const NodeId producer = graph_.info(message.value).node;
       if (is_spread_on_arrival(graph_, plan_, placement_, producer)) {
         const auto& operands = graph_.node(producer).inputs;
-        sent.insert(operands.begin(), operands.end());
+        const NodeId lookup = find_lookup_in_place(graph_, plan_, placement_, producer);
+        sent.insert({lookup == ir::kNone ? operands[0] : graph_.node(lookup).inputs[1], operands[1]});
       } else {
         sent.insert(message.value);
       }

@@ -100,4 +100,25 @@ bool is_spread_on_arrival(const Graph& micro, const Plan& plan, const StagePlace
   return true;
 }
 
+NodeId find_lookup_in_place(const Graph& micro, const Plan& plan, const StagePlacement& placement, NodeId spread) {
+  if (!placement.reads_rows_in_place || !is_spread_on_arrival(micro, plan, placement, spread)) return ir::kNone;
+  const ValueId rows = micro.node(spread).inputs[0];
+  const NodeId n = micro.info(rows).node;
+  if (n == ir::kNone || micro.node(n).op != "gather" || is_output(micro, rows)) return ir::kNone;
+  const Node& lookup = micro.node(n);
+  const NodeId list = micro.info(lookup.inputs[1]).node;
+  if (list == ir::kNone || micro.node(list).op != "list_rows") return ir::kNone;
+  // A parameter itself, of which a server has whole rows.
+  const ValueId table = lookup.inputs[0];
+  if (micro.info(table).node != ir::kNone || lookup.attributes.get_int("axis") != 0) return ir::kNone;
+  const auto& sharding = plan.source_layout(table).sharding;
+  if (micro.type(table).shape.ndim() != 2 || !sharding.dims[1].empty() || sharding.is_partial()) return ir::kNone;
+  if (sharding.block(0) != 1 || !plan.source_layout(lookup.inputs[1]).sharding.is_replicated()) return ir::kNone;
+  for (NodeId reader = 0; reader < micro.num_nodes(); ++reader) {
+    const auto& inputs = micro.node(reader).inputs;
+    if (reader != spread && std::ranges::find(inputs, rows) != inputs.end()) return ir::kNone;
+  }
+  return n;
+}
+
 }  // namespace tessera::compiler

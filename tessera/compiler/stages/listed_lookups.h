@@ -27,7 +27,14 @@ struct ListedLookups {
 ir::Graph list_lookups(const ir::Graph& micro, const ListedLookups& lookups);
 
 // Whether a node of spread_rows is left to those who read its result, on other stages: its chunk sends them the rows
-// once each and their places (session/message_channel.h). `plan`: of its chunk's stage, whose ranks have all of both.
+// once each and their places (session/messages/message_channel.h). `plan`: of its chunk's stage, whose ranks have all
+// of both.
 bool is_spread_on_arrival(const ir::Graph& micro, const Plan& plan, const StagePlacement& placement, ir::NodeId n);
+
+// The lookup, a node of gather, whose rows such a node spreads, if nobody looks them up before they are sent: whoever
+// wants them reads them where their table lies, on each server those that it has. ir::kNone: they are looked up, as
+// where ranks do not reach each other's parameters, or something else reads the rows.
+ir::NodeId find_lookup_in_place(const ir::Graph& micro, const Plan& plan, const StagePlacement& placement,
+                                ir::NodeId spread);
 
 }  // namespace tessera::compiler

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/compiler/stages/listed_lookups.h"
+
 namespace tessera::compiler {
 namespace {
 
@@ -16,6 +18,11 @@ mesh::Box whole_box(const StageMessage& message, const mesh::Layout& layout, int
   mesh::Box box;
   for (int dim = 0; dim < shape.ndim(); ++dim) box.push_back({0, shape[dim]});
   return box;
+}
+
+// The part of the whole value that a rank has.
+mesh::Box slice_of(const StageMessage& message, const mesh::Layout& layout, int rank) {
+  return mesh::slice_of(message.type.shape, layout.sharding, layout.mesh, rank);
 }
 
 std::optional<mesh::Box> box_of_peer(const std::vector<mesh::ExchangePiece>& pieces, int peer) {
@@ -37,9 +44,14 @@ mesh::ExchangePlan exchange_of(const StageMessage& message, int rank) {
 
 StageMessage message_between(const StagedPlan& plan, const ChunkMessage& message) {
   const auto& placement = plan.placement;
-  return {plan.micro.type(message.value), plan.layout_in_chunk(message.value, message.from),
-          plan.layout_in_chunk(message.value, message.to),
-          distance_between(plan, placement.stage_of_chunk(message.from), placement.stage_of_chunk(message.to))};
+  const ir::NodeId producer = plan.micro.info(message.value).node;
+  const auto& of_sender = plan.of_chunk(message.from).micro;
+  return {
+      .type = plan.micro.type(message.value),
+      .from = plan.layout_in_chunk(message.value, message.from),
+      .to = plan.layout_in_chunk(message.value, message.to),
+      .distance = distance_between(plan, placement.stage_of_chunk(message.from), placement.stage_of_chunk(message.to)),
+      .is_of_each = find_lookup_in_place(plan.micro, of_sender, placement, producer) != ir::kNone};
 }
 
 StageMessage message_between(const StagedPlan& plan, const std::string& value, int from, int to) {
@@ -51,6 +63,12 @@ std::vector<std::pair<int, int>> pairs_of(const std::vector<StageMessage>& messa
   std::set<std::pair<int, int>> pairs;
   for (const auto& message : messages) {
     for (const int rank : message.from.mesh.ranks()) {
+      if (message.is_of_each) {
+        for (const int to : message.to.mesh.ranks()) {
+          if (received_box(message, rank, to)) pairs.emplace(rank, to);
+        }
+        continue;
+      }
       if (message.distance) {
         pairs.emplace(rank, rank + *message.distance);
         continue;
@@ -62,11 +80,19 @@ std::vector<std::pair<int, int>> pairs_of(const std::vector<StageMessage>& messa
 }
 
 std::optional<mesh::Box> sent_box(const StageMessage& message, int from, int to) {
+  if (message.is_of_each) {
+    auto box = slice_of(message, message.to, to);
+    return mesh::num_elements(box) == 0 ? std::nullopt : std::optional(std::move(box));
+  }
   if (message.distance) return whole_box(message, message.from, from);
   return box_of_peer(exchange_of(message, from).sends, to);
 }
 
 std::optional<mesh::Box> received_box(const StageMessage& message, int from, int to) {
+  if (message.is_of_each) {
+    auto box = whole_box(message, message.to, to);
+    return mesh::num_elements(box) == 0 ? std::nullopt : std::optional(std::move(box));
+  }
   if (message.distance) return whole_box(message, message.to, to);
   return box_of_peer(exchange_of(message, to).receives, from);
 }

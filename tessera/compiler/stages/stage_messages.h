@@ -19,6 +19,9 @@ struct StageMessage {
   mesh::Layout to;
   // Between stages of one kind: how far from a rank is the one that it sends all to that it has.
   std::optional<int> distance = std::nullopt;
+  // Rows that are read where their table lies: each rank that has some of them sends those to each that wants any, of
+  // all that it wants.
+  bool is_of_each = false;
 };
 StageMessage message_between(const StagedPlan& plan, const ChunkMessage& message);
 // A parameter, or what has been added up for it.

@@ -26,6 +26,7 @@ class Placer {
     result_.num_stages = options.num_stages;
     result_.split_backward = options.split_backward;
     result_.gathered = options.gathered;
+    result_.reads_rows_in_place = options.reads_rows_in_place;
     result_.nodes.assign(num_nodes_, ir::kNone);
     result_.phases.assign(num_nodes_, PhaseKind::kForward);
     result_.is_constant.assign(num_nodes_, false);

@@ -46,6 +46,9 @@ struct StageOptions {
   bool require_parameters = true;
   // Parameters that stage 0 owns, whoever reads them: it keeps their optimizer's states and updates them.
   std::set<std::string> served = {};
+  // Whether the ranks of all stages reach each other's parameters, as those of one host do: rows of those that are
+  // served are then read where their table lies (stages/listed_lookups.h).
+  bool reads_rows_in_place = false;
   // Whether each stage is planned by itself. Else stages of equally many ranks have one plan.
   bool plans_each_stage = false;
 
@@ -73,6 +76,7 @@ struct StagePlacement {
   std::set<std::string> gathered = {};          // StageOptions::gathered
   // Accumulators that nothing is added to: a step's only micro-batch gives them their value.
   std::set<std::string> unsummed = {};
+  bool reads_rows_in_place = false;  // StageOptions::reads_rows_in_place
 
   // Whether a result is the value of such an accumulator that its chunk has in the slot anyway, as data or as what
   // another chunk sends: the update reads it there.

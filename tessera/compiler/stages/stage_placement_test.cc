@@ -12,6 +12,7 @@
 #include "tessera/compiler/stages/cut_staged_plan.h"
 #include "tessera/compiler/stages/listed_lookups.h"
 #include "tessera/compiler/stages/shared_parameters.h"
+#include "tessera/compiler/stages/stage_messages.h"
 #include "tessera/compiler/stages/summed_lookups.h"
 #include "tessera/compiler/stages/update_rounds.h"
 
@@ -325,8 +326,7 @@ std::set<std::string> ops_of(const PlannedPart& part) {
 // Servers send the rows as they have looked them up, and where they belong; nobody computes what spreads them.
 TEST(ListedLookups, LeaveTheServersBeforeTheyAreSpread) {
   auto graph = looked_up_forward("f32", 32);
-  const StageOptions stages{
-      .num_stages = 2, .require_parameters = false, .served = {"table"}, .plans_each_stage = true};
+  StageOptions stages{.num_stages = 2, .require_parameters = false, .served = {"table"}, .plans_each_stage = true};
   place_for_servers(graph, stages.served);
   graph = list_lookups(graph, {.num_workers = 3});
   const mesh::StageRanks ranks({2, 3});
@@ -359,6 +359,26 @@ TEST(ListedLookups, LeaveTheServersBeforeTheyAreSpread) {
   const auto of_workers = cut_chunk(plan, 1);
   EXPECT_EQ(names_of(of_workers), (std::set<std::string>{name_of(messages[0].value)}));
   EXPECT_EQ(ops_of(of_workers.phases[0].part), (std::set<std::string>{"mul", "reduce_sum"}));
+  // Where ranks reach each other's parameters nobody looks rows up: they are read where the table lies.
+  EXPECT_EQ(find_lookup_in_place(plan.micro, plan.of_chunk(0).micro, plan.placement, made), ir::kNone);
+  stages.reads_rows_in_place = true;
+  const auto in_place = plan_stages(graph, nullptr, ranks, within, stages, {});
+  const ir::NodeId lookup = find_lookup_in_place(in_place.micro, in_place.of_chunk(0).micro, in_place.placement, made);
+  ASSERT_NE(lookup, ir::kNone);
+  EXPECT_EQ(in_place.micro.node(lookup).op, "gather");
+  const auto left = cut_chunk(in_place, 0);
+  EXPECT_EQ(names_of(left),
+            (std::set<std::string>{"slot.ids", name_of(in_place.micro.node(lookup).inputs[1]), name_of(operands[1])}));
+  EXPECT_EQ(ops_of(left.phases[0].part), (std::set<std::string>{"list_rows"}));
+  // Each of two servers sends each of three workers what it has of all that it wants.
+  const auto message = message_between(in_place, messages[0]);
+  EXPECT_EQ(pairs_of({message}), (std::vector<std::pair<int, int>>{{0, 2}, {0, 3}, {0, 4}, {1, 2}, {1, 3}, {1, 4}}));
+  const int64_t rows = message.type.shape[0];
+  const auto of_last = mesh::balanced_part(rows, 3, 2);
+  for (const int server : {0, 1}) {
+    EXPECT_EQ(sent_box(message, server, 4)->front(), of_last);
+    EXPECT_EQ(received_box(message, server, 4)->front(), (mesh::Range{0, of_last.size}));
+  }
 }
 
 TEST(Placement, SplitsOffWhatNoOtherStageWaitsFor) {

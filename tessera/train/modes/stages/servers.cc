@@ -6,6 +6,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
+#include "tessera/comm/stretch_receiver.h"
 #include "tessera/compiler/stages/listed_lookups.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/compiler/stages/summed_lookups.h"
@@ -114,6 +115,13 @@ std::set<std::string> Servers::served() const {
         plural(options_.servers, "rank"), options_.servers == 1 ? "is" : "are");
   }
   return names;
+}
+
+bool Servers::reads_rows_in_place() const {
+  const auto& session = options_.session;
+  return context_.local_size() == context_.size() &&
+         dynamic_cast<const comm::StretchReceiver*>(&context_.world()) != nullptr && session.values_limit_bytes == 0 &&
+         !session.debug;
 }
 
 void Servers::adapt(compiler::WithinStage& within, int stage) const {

@@ -32,6 +32,8 @@ class Servers : public Staged {
   int64_t micro_batches() const override;
   void place(ir::Graph& graph) const override;
   std::set<std::string> served() const override;
+  // Where all ranks share memory, and no row lies in a file of a server's own.
+  bool reads_rows_in_place() const override;
   // "2 servers keep 3 parameters, 4 ranks train".
   std::string who_works() const;
   // Servers, as many as the workers or not, look up in their rows, where workers share the batch.

@@ -125,6 +125,7 @@ compiler::StageOptions Staged::stage_options() const {
   }
   stages.accumulators = nn::accumulators_by_name(cells_.trainable_parameters());
   stages.served = served();
+  stages.reads_rows_in_place = reads_rows_in_place();
   stages.plans_each_stage = plans_each_stage();
   return stages;
 }

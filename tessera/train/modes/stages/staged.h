@@ -55,6 +55,8 @@ class Staged : public OneGraph {
   virtual compiler::StepGraphs graphs_of_step(const InputSpecs& inputs) const;
   // The parameters, by name, that another stage keeps than the one that reads them.
   virtual std::set<std::string> served() const { return {}; }
+  // StageOptions::reads_rows_in_place.
+  virtual bool reads_rows_in_place() const { return false; }
   // Whether each stage is planned by itself; else those of equally many ranks have one plan.
   virtual bool plans_each_stage() const { return false; }
   // Changes how values lie on the stages that are planned as this one is.

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/executor/comm_lane.h"
+#include "tessera/mesh/box.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/tensor.h"
 #include "tessera/timeline/timeline_recorder.h"
@@ -46,6 +48,17 @@ struct ListedRows {
   // `begins` that goes with its index in dim 0; -1: none.
   std::vector<TensorView> places = {};
   std::vector<int64_t> begins = {};
+  // Where the receiver reads them in the sender's part of the table (session/messages/rows_in_place.h), which is what
+  // `rows` says of the sender. Of both: how many elements the part has; of the sender alone: the rest.
+  struct InPlace {
+    int64_t num_elements = 0;
+    mesh::Range own = {};  // as in RowsInPlace
+    int64_t first_element = 0;
+    int64_t size = 0;  // in elements, of what the receiver wants of a row
+    bool says_none = false;
+    std::vector<TensorView> numbers = {};  // by slot
+  };
+  std::optional<InPlace> in_place = std::nullopt;
 };
 
 // Where the channel's messages are timed, and as what.

@@ -1,4 +1,4 @@
-#include "tessera/session/message_channel.h"
+#include "tessera/session/messages/message_channel.h"
 
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/comm/stretch_receiver.h"
+#include "tessera/session/messages/rows_in_place.h"
 #include "tessera/tensor/alignment.h"
 
 namespace tessera::session {
@@ -260,7 +261,19 @@ using Listed = std::map<size_t, std::function<void(comm::Communicator& pair, con
 Listed travel_listed(bool sends, const Places& values, const std::vector<ListedRows>& listed, size_t slot) {
   Listed ways;
   for (const auto& rows : listed) {
-    if (sends) {
+    if (const auto& in_place = rows.in_place) {
+      if (sends) {
+        ways[rows.rows] = RowsInPlaceSender({.table = values[rows.rows],
+                                             .own = in_place->own,
+                                             .first_element = in_place->first_element,
+                                             .says_none = in_place->says_none,
+                                             .numbers = in_place->numbers[slot],
+                                             .places = rows.places[slot],
+                                             .begins = rows.begins});
+      } else {
+        ways[rows.rows] = RowsInPlaceReceiver(values[rows.rows], in_place->num_elements, rows.table);
+      }
+    } else if (sends) {
       ways[rows.rows] = ListedSender(values[rows.rows], rows.places[slot], rows.begins);
     } else {
       ways[rows.rows] = ListedReceiver(values[rows.rows], rows.table);
@@ -329,8 +342,8 @@ MessageChannel make_message_channel(comm::Communicator& pair, bool sends, const 
   for (const auto& rows : listed) {
     if (!sends) continue;
     const TensorView& all = by_slot.front()[rows.rows];
-    name.bytes +=
-        (rows.places[0].num_elements() - all.shape[0]) * all.size_bytes() / std::max<int64_t>(1, all.shape[0]);
+    const int64_t size = rows.in_place ? rows.in_place->size : all.shape[1];
+    name.bytes += rows.places[0].num_elements() * size * static_cast<int64_t>(size_bytes(all.dtype)) - all.size_bytes();
   }
   name.ranks = pair.ranks();
   name.number = 0;  // the messages of a step are told apart by their order

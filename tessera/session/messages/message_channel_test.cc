@@ -1,11 +1,15 @@
-// Rows of a table of which a message has as many as have numbers.
-#include "tessera/session/message_channel.h"
+// Rows of a table that messages have: as many as have numbers, once each, or read where the table lies.
+#include "tessera/session/messages/message_channel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
+#include "tessera/comm/stretch_receiver.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/session/messages/rows_in_place.h"
 #include "tessera/testing/run_ranks.h"
 
 namespace tessera::session {
@@ -119,7 +123,7 @@ TEST(ListedRows, AreSentOnceEach) {
 }
 
 // A pair of ranks of different hosts, as far as messages go: none reaches the other's memory.
-class Apart final : public comm::Communicator {
+class Apart : public comm::Communicator {
  public:
   explicit Apart(comm::Communicator& pair) : Communicator(pair.name(), pair.rank(), pair.ranks()), pair_(pair) {}
 
@@ -195,6 +199,125 @@ TEST(ListedRows, RefuseAPlaceOfNoRow) {
       EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank 0, a parameter server, sends rank 1 rows of \"clicks\": "
                                                       "place 1 wants row {} of the message, where 1 or an earlier one "
                                                       "must come",
+                                                      wrong)));
+    }
+  }
+}
+
+// Hands messages over in stretches of 5 bytes, as where a sender's bytes are copied on the way.
+class InPieces final : public Apart, public comm::StretchReceiver {
+ public:
+  using Apart::Apart;
+  void receive_stretches(const Take& take, int64_t count, DType dtype, int from, std::string_view who) override {
+    std::vector<std::byte> all(static_cast<size_t>(count) * size_bytes(dtype));
+    receive(all.data(), count, dtype, from, who);
+    for (size_t at = 0; at < all.size(); at += 5) {
+      take(all.data() + at, static_cast<int64_t>(at), static_cast<int64_t>(std::min<size_t>(5, all.size() - at)));
+    }
+  }
+};
+
+// A table of 7 rows of 3, row r of r0, r1, r2, of which server 0 has 4 rows and server 1 three, or both have all.
+Tensor part_of_table(const mesh::Range& rows) {
+  const Tensor part = Tensor::zeros({DType::kF32, {rows.size, 3}});
+  for (int64_t i = 0; i < 3 * rows.size; ++i) {
+    part.values<float>()[static_cast<size_t>(i)] = static_cast<float>(10 * (rows.offset + i / 3) + i % 3);
+  }
+  return part;
+}
+
+struct InPlaceCase {
+  std::vector<mesh::Range> parts;  // of the table, by server
+  std::vector<mesh::Range> own;    // what each sends
+  std::vector<int32_t> numbers;
+  std::vector<int32_t> places;
+  std::vector<int64_t> begins;  // of places
+  mesh::Range elements = {0, 3};
+};
+
+// What a worker has at its places, which are 50 before.
+std::vector<double> read_in_place(const InPlaceCase& test, bool in_pieces) {
+  std::vector<double> found;
+  const auto num_servers = static_cast<int>(test.parts.size());
+  run_ranks(num_servers + 1, [&](cluster::Context& context) {
+    std::vector<comm::Communicator*> pairs;
+    for (int server = 0; server < num_servers; ++server) {
+      pairs.push_back(context.create_group(fmt::format("pair {}", server), {server, num_servers}));
+    }
+    const auto num_places = std::ssize(test.places);
+    if (const int server = context.rank(); server < num_servers) {
+      const Tensor table = part_of_table(test.parts[static_cast<size_t>(server)]);
+      const Tensor numbers = Tensor::of<int32_t>({std::ssize(test.numbers)}, test.numbers);
+      const Tensor places = Tensor::of<int32_t>({num_places}, test.places);
+      const ListedRows rows{.places = {places.view()},
+                            .begins = test.begins,
+                            .in_place = ListedRows::InPlace{.num_elements = table.num_elements(),
+                                                            .own = test.own[static_cast<size_t>(server)],
+                                                            .first_element = test.elements.offset,
+                                                            .size = test.elements.size,
+                                                            .says_none = server == 0,
+                                                            .numbers = {numbers.view()}}};
+      const auto channel = make_message_channel(*pairs[static_cast<size_t>(server)], true, {{table.view()}}, nullptr,
+                                                server, "rows", {}, {}, {rows});
+      channel.lane->wait(channel.lane->start(channel.tasks[0]));
+      return;
+    }
+    const Tensor rows = Tensor::full({DType::kF32, {num_places, test.elements.size}}, 50);
+    for (int server = 0; server < num_servers; ++server) {
+      InPieces pieces(*pairs[static_cast<size_t>(server)]);
+      comm::Communicator& pair = in_pieces ? pieces : *pairs[static_cast<size_t>(server)];
+      const ListedRows listed{
+          .table = "clicks",
+          .in_place = ListedRows::InPlace{.num_elements = 3 * test.parts[static_cast<size_t>(server)].size}};
+      const auto channel =
+          make_message_channel(pair, false, {{rows.view()}}, nullptr, num_servers, "rows", {}, {}, {listed});
+      channel.lane->wait(channel.lane->start(channel.tasks[0]));
+    }
+    found = rows.to_doubles();
+  });
+  return found;
+}
+
+TEST(RowsInPlace, ComeFromWhomeverHasThem) {
+  const std::vector<mesh::Range> halves = {{0, 4}, {4, 3}};
+  struct Case {
+    InPlaceCase of;
+    std::vector<double> expected;
+  };
+  const std::vector<Case> cases = {
+      {{.parts = {{0, 7}}, .own = {{0, 7}}, .numbers = {6, 0, -1}, .places = {0, 1, 0}, .begins = {0, 0, 0}},
+       {60, 61, 62, 0, 1, 2, 60, 61, 62}},
+      // A place of no row gets zeros, whoever has what.
+      {{.parts = halves, .own = halves, .numbers = {5, 2, 4}, .places = {0, 1, -1, 2, 0}, .begins = {0, 0, 0, 0, 0}},
+       {50, 51, 52, 20, 21, 22, 0, 0, 0, 40, 41, 42, 50, 51, 52}},
+      // A part of each row, and places that count from the second number.
+      {{.parts = halves, .own = halves, .numbers = {1, 3, 6}, .places = {0, 1}, .begins = {1, 1}, .elements = {1, 2}},
+       {31, 32, 61, 62}},
+      // Both have all, and one sends it.
+      {{.parts = {{0, 7}, {0, 7}}, .own = {{0, 7}, {0, 0}}, .numbers = {6}, .places = {0, -1}, .begins = {0, 0}},
+       {60, 61, 62, 0, 0, 0}},
+  };
+  for (const auto& test : cases) {
+    EXPECT_EQ(read_in_place(test.of, false), test.expected);
+    EXPECT_EQ(read_in_place(test.of, true), test.expected);
+  }
+}
+
+TEST(RowsInPlace, RefuseAPositionBeyondTheTable) {
+  for (const int64_t wrong : {int64_t{19}, int64_t{-3}, int64_t{1} << 62}) {
+    try {
+      run_ranks(2, [&](cluster::Context& context) {
+        auto& pair = *context.create_group("pair", {0, 1});
+        const std::vector<int64_t> positions = {18, wrong};
+        if (context.rank() == 0) return pair.send(positions.data(), 2, DType::kI64, 1, "rows");
+        const Tensor rows = Tensor::zeros({DType::kF32, {2, 3}});
+        RowsInPlaceReceiver(rows.view(), 21, "clicks")(pair, "rows");
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const IoError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank 0, a parameter server, sends rank 1 rows of \"clicks\": "
+                                                      "that of place 1 is said to lie at element {}, and the server's "
+                                                      "part of the table has 21",
                                                       wrong)));
     }
   }
