@@ -101,6 +101,18 @@ def check_words(browser, name):
     check(empty == 0, f"{name}: {empty} cells of ranks are empty")
 
 
+# What is written at an axis: from, to, at most so many intervals of which none is shorter than that.
+TICKS = {(0.168, 2.62, 6, 0): ["0.5", "1.0", "1.5", "2.0", "2.5"], (1, 397, 5, 1): ["100", "200", "300"], (4, 6, 5, 1): ["4", "5", "6"],
+         (1, 3, 5, 1): ["1", "2", "3"], (-1.5, 2.5, 6, 0): ["-1", "0", "1", "2"], (0.9995, 1.0005, 6, 0): ["0.9996", "0.9998", "1.0000", "1.0002", "1.0004"],
+         (0, 1e-8, 6, 0): ["0", "2e-9", "4e-9", "6e-9", "8e-9", "1e-8"], (0, 3e9, 6, 0): ["0", "500000000", "1000000000", "1500000000", "2000000000", "2500000000", "3000000000"]}
+
+
+def check_axes(browser):
+    for (low, high, most, least), wanted in TICKS.items():
+        found = browser.value_of(f"ticks({low}, {high}, {most}, {least}).map(tick => tick.text)")
+        check(found == wanted, f"an axis from {low} to {high} has {found}, not {wanted}")
+
+
 def check_keys(browser):
     """Tab goes from top to bottom to whatever scrolls or answers keys, each has a name, and keys move the curves."""
     browser.value_of("document.activeElement.blur()")
@@ -168,6 +180,7 @@ def main():
                             check_look(browser, f"{name}, {width} pixels, {'dark' if is_dark else 'light'}", width)
                             check_words(browser, name)
                             if name == "many" and width == WIDTHS[0] and not is_dark:
+                                check_axes(browser)
                                 check_keys(browser)
                             check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))
                             passed += 1

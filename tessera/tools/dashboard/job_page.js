@@ -85,6 +85,21 @@ function showFacts(state) {
   }));
 }
 
+// The multiples of 1, 2 or 5 times a power of ten between two values: at most so many intervals, none shorter than the
+// least.
+function ticks(low, high, most, least) {
+  const whole = (high - low) / most, power = 10 ** Math.floor(Math.log10(whole));
+  const width = Math.max(least, power * ([1, 2, 5].find(times => times * power >= whole) || 10));
+  const decimals = Math.max(0, -Math.floor(Math.log10(width) + 1e-9)), largest = Math.max(Math.abs(low), Math.abs(high));
+  const isPlain = decimals <= 6 && largest < 1e6;
+  const found = [];
+  for (let i = Math.ceil(low / width - 1e-9); found.length <= most && i * width <= high + width * 1e-9; ++i) {
+    const value = i * width;
+    found.push({ value, text: isPlain ? value.toFixed(decimals) : String(Number(value.toPrecision(6))) });
+  }
+  return found;
+}
+
 // A chart keeps the step that its reader has chosen.
 class Chart {
   constructor(title, unit) {
@@ -172,13 +187,14 @@ class Chart {
     const x = step => left + (step - low) / (high - low) * (right - left);
     const y = value => bottom - (value - least) / (most - least) * (bottom - top);
     const parts = [];
-    for (let i = 0; i <= 4; ++i) {
-      const value = least + (most - least) * i / 4, step = low + (high - low) * i / 4;
+    for (const { value, text } of ticks(least, most, 6, 0)) {
       parts.push(drawn("path", { class: "axis", d: `M${left} ${y(value).toFixed(1)}H${right}` }));
-      parts.push(drawn("text", { x: left - 4, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }, String(Number(value.toPrecision(3)))));
-      if (high - low >= 4 || i % 4 === 0) {
-        parts.push(drawn("text", { x: x(step).toFixed(1), y: bottom + 16, "text-anchor": i === 4 ? "end" : "middle" }, String(Math.round(step))));
-      }
+      parts.push(drawn("text", { x: left - 4, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }, text));
+    }
+    for (const { value, text } of ticks(low, high, 5, 1)) {
+      // The last one ends where the drawing does.
+      const anchor = x(value) + 4 * text.length > 456 ? "end" : "middle";
+      parts.push(drawn("text", { x: x(value).toFixed(1), y: bottom + 16, "text-anchor": anchor }, text));
     }
     parts.push(drawn("text", { x: right, y: bottom + 32, "text-anchor": "end" }, "step"));
     this.lines.slice().reverse().forEach(line => {
