@@ -107,7 +107,8 @@ TEST_P(Recompute, ByAMemoryLimitChangesNoBitEither) {
     const auto free = compiler::compile(step, mesh::Mesh({{"data", 1}}), {}, 0, session.kernels(),
                                         {.fusions = compiler::Fusions::none()})
                           .schedule;
-    options.memory_limit_bytes = free.arena_bytes - free.peak_bytes / 10;
+    // How much less is enough depends on the kernels' scratch memory, and so on the processor.
+    options.memory_limit_bytes = free.arena_bytes - free.peak_bytes / 20;
     const auto actual = evaluate(step, inputs, options);
     for (const auto& [name, tensor] : expected) EXPECT_TRUE(bit_equal(actual.at(name), tensor)) << name;
   }
