@@ -345,8 +345,10 @@ void JobScheduler::end_generation(const std::string& node_id, bool is_lost, cons
     if (!node.is_lost) node.lost_ms = now_ms();
     node.is_lost = node.is_lost || node.has_left;  // that has ended with exit code 0 before the others had
     node.has_left = false;
-    // Its process begins anew, which its launcher watches.
-    if (!node.is_lost && node.launcher != 0) node.deadline_ms = now_ms() + options_.node_timeout_ms;
+    // Its process begins anew, which its launcher watches. One that has been silent for long stands still: the others
+    // may have waited for it for as long, and have ended the generation before it is lost.
+    const bool is_alive = now_ms() - node.heard_ms <= options_.node_timeout_ms / 2;
+    if (!node.is_lost && node.launcher != 0 && is_alive) node.deadline_ms = now_ms() + options_.node_timeout_ms;
   }
   record();
   if (node_id.empty()) {

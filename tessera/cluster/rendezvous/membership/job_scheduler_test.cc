@@ -430,6 +430,24 @@ TEST(JobScheduler, WhoBeginsAnewHasTheTimeOfAnyNodeWhileItsLauncherWatchesIt) {
   EXPECT_EQ(job.scheduler.state().num_losses, 1U);
 }
 
+TEST(JobScheduler, WhoHasBeenSilentGainsNoTimeByOthersThatBeginAnew) {
+  Job job({.num_workers = 2, .max_restarts = 9, .node_timeout_ms = 1000});
+  const PeerId launcher = job.launch({"a", "b"});
+  const PeerId a = job.begin("a", 1);
+  job.begin("b", 1);
+  for (int i = 0; i < 9; ++i) {
+    job.pass(100);
+    job.beat({launcher, a});
+  }
+  const PeerId anew = job.begin("a", 2);  // it has waited for b for as long as it may
+  ASSERT_NE(job.last_of<GenerationEnded>(launcher), nullptr);
+  EXPECT_EQ(job.last_of<GenerationEnded>(launcher)->reason, "its process has begun anew");
+  job.pass(100);
+  job.beat({launcher, anew});
+  EXPECT_EQ(job.last_of<GenerationEnded>(launcher)->node_id, "b");
+  EXPECT_EQ(job.last_of<GenerationEnded>(launcher)->reason, "it has said nothing for 1000 ms");
+}
+
 // A launcher that sees its processes: those at `idle` places do nothing.
 void watch(Job& job, PeerId launcher, const std::vector<uint32_t>& idle, int64_t ms,
            const std::vector<PeerId>& others) {
