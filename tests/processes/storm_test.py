@@ -151,6 +151,9 @@ class StormWithServers(Storm):
     def test_F12_a_storm_of_signals_changes_no_bit_of_what_servers_keep(self):
         self.storm("--network", "small_on_servers")
 
+    def test_F12_a_storm_of_signals_changes_no_bit_of_a_table_that_workers_read_where_it_lies(self):
+        self.storm("--network", "lookup_on_servers")
+
     def test_F12_a_storm_of_signals_changes_no_bit_of_what_lies_in_files_of_servers(self):
         self.storm("--network", "small_on_servers", only_disturbed=("--server_memory_limit", 1000))
         said = self.said()
