@@ -293,6 +293,9 @@ TEST(RowsInPlace, ComeFromWhomeverHasThem) {
       // A part of each row, and places that count from the second number.
       {{.parts = halves, .own = halves, .numbers = {1, 3, 6}, .places = {0, 1}, .begins = {1, 1}, .elements = {1, 2}},
        {31, 32, 61, 62}},
+      // The second has none.
+      {{.parts = {{0, 7}, {7, 0}}, .own = {{0, 7}, {7, 0}}, .numbers = {6}, .places = {0, 0}, .begins = {0, 0}},
+       {60, 61, 62, 60, 61, 62}},
       // Both have all, and one sends it.
       {{.parts = {{0, 7}, {0, 7}}, .own = {{0, 7}, {0, 0}}, .numbers = {6}, .places = {0, -1}, .begins = {0, 0}},
        {60, 61, 62, 0, 0, 0}},

@@ -69,7 +69,7 @@ void RowsInPlaceReceiver::operator()(comm::Communicator& pair, const std::string
 }
 
 void RowsInPlaceReceiver::require_positions(const comm::Communicator& pair) const {
-  const auto is_wrong = [&](int64_t p) { return p < kOfNone || p > num_elements_ - row_elements_; };
+  const auto is_wrong = [&](int64_t p) { return p < kOfNone || (p >= 0 && p > num_elements_ - row_elements_); };
   const auto wrong = std::ranges::find_if(positions_, is_wrong);
   if (wrong == positions_.end()) return;
   throw IoError(
