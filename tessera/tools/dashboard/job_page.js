@@ -95,7 +95,7 @@ function ticks(low, high, most, least) {
   const found = [];
   for (let i = Math.ceil(low / width - 1e-9); found.length <= most && i * width <= high + width * 1e-9; ++i) {
     const value = i * width;
-    found.push({ value, text: isPlain ? value.toFixed(decimals) : String(Number(value.toPrecision(6))) });
+    found.push({ value, text: isPlain ? value.toFixed(decimals) : String(Number(value.toPrecision(12))) });
   }
   return found;
 }
@@ -192,7 +192,7 @@ class Chart {
       parts.push(drawn("text", { x: left - 4, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }, text));
     }
     for (const { value, text } of ticks(low, high, 5, 1)) {
-      // The last one ends where the drawing does.
+      // A text that would reach beyond the drawing ends at its tick.
       const anchor = x(value) + 4 * text.length > 456 ? "end" : "middle";
       parts.push(drawn("text", { x: x(value).toFixed(1), y: bottom + 16, "text-anchor": anchor }, text));
     }
