@@ -1,5 +1,4 @@
 # find_package(tessera) is find_package(Tessera): the same targets, components and version.
-include(CMakeFindDependencyMacro)
 set(tessera_required)
 set(tessera_optional)
 foreach(component IN LISTS tessera_FIND_COMPONENTS)
