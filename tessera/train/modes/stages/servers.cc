@@ -117,6 +117,7 @@ std::set<std::string> Servers::served() const {
   return names;
 }
 
+// A session that debugs gives values memory of their own, which others need not reach.
 bool Servers::reads_rows_in_place() const {
   const auto& session = options_.session;
   return context_.local_size() == context_.size() &&
