@@ -163,6 +163,7 @@ class Recovery(unittest.TestCase):
         was not made again because the word had come: the checksums are of the step that the job stopped after."""
         losses, checksums = result(out)
         (ended,) = set(map(int, re.findall(r"crc \w+ after step (\d+)", out)))
+        self.assertGreater(ended, 0, out)
         self.assertEqual(losses, self.undisturbed(ranks, *arguments, "--stop_after", max(losses))[0], out)
         self.assertEqual(checksums, self.undisturbed(ranks, *arguments, "--stop_after", ended)[1], out)
 

@@ -123,7 +123,7 @@ std::unique_ptr<nn::Cell> make_network(const std::string& name) {
 // Prints on rank 0, kills this rank, or asks to stop, as told.
 class Watch : public train::Callback {
  public:
-  Watch(const Options& options, int64_t& last_step) : options_(options), last_step_(last_step) {}
+  explicit Watch(const Options& options) : options_(options) {}
   void step_begin(train::RunContext& run) override {
     if (run.model.context().rank() == options_.kill_rank && run.step + 1 == options_.kill_step && is_to_be_killed()) {
       if (options_.throws) throw InvalidArgument("the step was told to fail");
@@ -135,7 +135,6 @@ class Watch : public train::Callback {
     if (options_.says_begin) say_begin(run);
   }
   void step_end(train::RunContext& run) override {
-    last_step_ = run.step;
     if (run.model.context().rank() == 0) train::print_line(fmt::format("loss {} {:a}", run.step, run.loss));
     if (options_.stop_after > 0 && run.step >= options_.stop_after) run.request_stop();
     if (options_.stop_file.empty()) return;
@@ -163,7 +162,6 @@ class Watch : public train::Callback {
   }
 
   Options options_;
-  int64_t& last_step_;
 };
 
 int run(cluster::Context& context, const Options& o) {
@@ -207,8 +205,7 @@ int run(cluster::Context& context, const Options& o) {
   if (begins_anew) Clock::system().sleep_ms(o.anew_ms);
   model.build(dataset);
   if (!o.resume.empty()) model.load_checkpoint(o.resume);
-  int64_t last_step = 0;
-  train::Callbacks callbacks{Watch(o, last_step)};
+  train::Callbacks callbacks{Watch(o)};
   if (!o.checkpoint_dir.empty()) {
     callbacks.emplace_back(train::ModelCheckpoint("job", o.checkpoint_dir,
                                                   {.save_checkpoint_steps = o.save_steps > 0 ? o.save_steps : 1000000,
@@ -219,7 +216,7 @@ int run(cluster::Context& context, const Options& o) {
   model.train(o.epochs, dataset, callbacks, {.dataset_sink_mode = o.sink, .num_workers = 1});
   uint32_t crc = 0;
   for (const auto& name : model.names()) crc = crc32c(model.value(name).bytes(), crc);
-  train::print_line(fmt::format("rank {} crc {:08x} after step {}", context.rank(), crc, last_step));
+  train::print_line(fmt::format("rank {} crc {:08x} after step {}", context.rank(), crc, model.step()));
   return 0;
 }
 
