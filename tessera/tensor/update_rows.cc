@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/prefetch.h"
+#include "tessera/base/table_rows.h"
 #include "tessera/tensor/alignment.h"
 
 namespace tessera {
@@ -17,45 +19,50 @@ namespace {
 // So many elements of a parameter are copied to where the optimizer's kernel finds them side by side. With gradient and
 // states they stay in the second-level cache, and are enough to make up for what a call of the kernel begins with.
 constexpr int64_t kElementsOfBlock = 4096;
-constexpr int kDigitBits = 11;
+constexpr int kMostDigitBits = 11;
 // Of an optimizer's kernel.
 constexpr size_t kMaxOperands = 16;
 
-// One row of the gradient: whose it is, and where it stands.
-struct Lookup {
-  int64_t row = 0;
-  int64_t position = 0;
-};
+// Rows of the gradient, each in one number: whose it is, above where it stands.
+class Lookups {
+ public:
+  using Number = uint64_t;
 
-int64_t index_at(const TensorView& ids, int64_t i) {
-  const int64_t at = i * ids.strides[0];
-  switch (ids.dtype) {
-    case DType::kI32: return ids.as<int32_t>()[at];
-    case DType::kI64: return ids.as<int64_t>()[at];
-    case DType::kU8: return ids.as<uint8_t>()[at];
-    default: throw InternalError(fmt::format("update_rows: numbers of rows are {}", ids.dtype));
+  // Positions take so many bits that rows are left what they need.
+  Lookups(int64_t num_rows, int64_t num_lookups) : row_bits_(bits_of(num_rows)), position_bits_(bits_of(num_lookups)) {
+    check(row_bits_ + position_bits_ <= 64, "what is looked up in a table fits into memory");
   }
-}
 
-// By row, those of one row in their order. Digit by digit, lowest first; returns where the result lies.
-Lookup* sort_by_row(Lookup* from, Lookup* to, int64_t count, int64_t num_rows) {
-  for (int shift = 0; (num_rows - 1) >> shift > 0; shift += kDigitBits) {
-    std::array<int64_t, size_t{1} << kDigitBits> begin{};
-    const auto digit = [shift](const Lookup& lookup) {
-      return static_cast<size_t>((lookup.row >> shift) & ((int64_t{1} << kDigitBits) - 1));
-    };
-    for (int64_t i = 0; i < count; ++i) ++begin[digit(from[i])];
-    int64_t so_far = 0;
-    for (int64_t& first : begin) {
-      const int64_t here = first;
-      first = so_far;
-      so_far += here;
+  Number number(int64_t row, int64_t position) const {
+    return static_cast<Number>(row) << position_bits_ | static_cast<Number>(position);
+  }
+  int64_t row(Number number) const { return static_cast<int64_t>(number >> position_bits_); }
+  int64_t position(Number number) const { return static_cast<int64_t>(number & ((Number{1} << position_bits_) - 1)); }
+
+  // By row, those of one row in their order. Digit by digit, lowest first; returns where the result lies.
+  Number* sort(Number* from, Number* to, int64_t count) const {
+    const int num_digits = (row_bits_ + kMostDigitBits - 1) / kMostDigitBits;
+    const int digit_bits = num_digits == 0 ? 0 : (row_bits_ + num_digits - 1) / num_digits;
+    const Number mask = (Number{1} << digit_bits) - 1;
+    for (int digit = 0; digit < num_digits; ++digit) {
+      const int shift = position_bits_ + digit * digit_bits;
+      std::array<int64_t, size_t{1} << kMostDigitBits> begins;
+      std::fill_n(begins.begin(), mask + 1, 0);
+      for (int64_t i = 0; i < count; ++i) ++begins[from[i] >> shift & mask];
+      int64_t so_far = 0;
+      for (Number d = 0; d <= mask; ++d) so_far += std::exchange(begins[d], so_far);
+      for (int64_t i = 0; i < count; ++i) to[begins[from[i] >> shift & mask]++] = from[i];
+      std::swap(from, to);
     }
-    for (int64_t i = 0; i < count; ++i) to[begin[digit(from[i])]++] = from[i];
-    std::swap(from, to);
+    return from;
   }
-  return from;
-}
+
+ private:
+  static int bits_of(int64_t count) { return std::bit_width(static_cast<uint64_t>(std::max<int64_t>(1, count) - 1)); }
+
+  int row_bits_;
+  int position_bits_;
+};
 
 // How the rows of a tensor lie.
 struct Rows {
@@ -63,6 +70,7 @@ struct Rows {
   Strides strides;
   bool is_dense = false;
   int64_t bytes = 0;
+  int64_t row_stride = 0;  // bytes
 
   Rows() = default;
   explicit Rows(const TensorView& view) {
@@ -71,31 +79,30 @@ struct Rows {
       strides.push_back(view.strides[d]);
     }
     is_dense = tessera::is_dense(shape, strides);
-    bytes = shape.num_elements() * static_cast<int64_t>(size_bytes(view.dtype));
+    const auto element = static_cast<int64_t>(size_bytes(view.dtype));
+    bytes = shape.num_elements() * element;
+    row_stride = view.strides[0] * element;
   }
-  TensorView at(const TensorView& view, int64_t row) const {
-    auto* data =
-        static_cast<std::byte*>(view.data) + row * view.strides[0] * static_cast<int64_t>(size_bytes(view.dtype));
-    return {data, view.dtype, shape, strides};
+  std::byte* data(const TensorView& view, int64_t row) const {
+    return static_cast<std::byte*>(view.data) + row * row_stride;
   }
+  TensorView at(const TensorView& view, int64_t row) const { return {data(view, row), view.dtype, shape, strides}; }
   void prefetch(const TensorView& view, int64_t row) const {
-    if (is_dense) prefetch_row(static_cast<const std::byte*>(at(view, row).data), bytes);
+    if (is_dense) prefetch_row(data(view, row), bytes);
   }
   // To or from a row that lies dense.
   void read(const TensorView& view, int64_t row, std::byte* to) const {
-    const TensorView from = at(view, row);
     if (is_dense) {
-      std::memcpy(to, from.data, static_cast<size_t>(bytes));
+      copy_row(data(view, row), to, bytes);
     } else {
-      copy_elements(from, {to, Type{view.dtype, shape}});
+      copy_elements(at(view, row), {to, Type{view.dtype, shape}});
     }
   }
   void write(const TensorView& view, int64_t row, std::byte* from) const {
-    const TensorView to = at(view, row);
     if (is_dense) {
-      std::memcpy(to.data, from, static_cast<size_t>(bytes));
+      copy_row(from, data(view, row), bytes);
     } else {
-      copy_elements({from, Type{view.dtype, shape}}, to);
+      copy_elements({from, Type{view.dtype, shape}}, at(view, row));
     }
   }
 };
@@ -132,12 +139,14 @@ class RowUpdater {
         optimizer_(std::move(optimizer)),
         num_rows_(request.inputs[0].shape[0]),
         num_lookups_(request.inputs[update.ids()].shape[0]),
+        lookups_(num_rows_, num_lookups_),
         rows_of_block_(rows_of_block),
         num_threads_(request.num_threads),
         computed_(UpdateRows::computed(request.inputs[0].dtype)),
         gradients_(request.inputs[update.rows()]),
         are_gradients_dense_(request.inputs[update.rows()].is_dense() &&
-                             request.inputs[update.rows()].dtype == computed_) {
+                             request.inputs[update.rows()].dtype == computed_),
+        are_gradients_as_computed_(gradients_.is_dense && request.inputs[update.rows()].dtype == computed_) {
     for (size_t i = 0; i < update_.num_results(); ++i) rows_.emplace_back(request.outputs[i]);
     row_size_ = rows_[0].shape.num_elements();
     lay_out();
@@ -151,14 +160,17 @@ class RowUpdater {
       if (args.outputs[i].data != args.inputs[i].data) copy_elements(args.inputs[i], args.outputs[i]);
     }
     if (row_size_ == 0) return;
-    auto* const from = reinterpret_cast<Lookup*>(args.scratch.data());
+    auto* const from = reinterpret_cast<Lookups::Number*>(args.scratch.data());
     const TensorView& ids = args.inputs[update_.ids()];
     int64_t count = list(ids, from);
     Work work;
-    work.lookups = sort_by_row(from, from + num_lookups_, count, num_rows_);
+    work.lookups = lookups_.sort(from, from + num_lookups_, count);
     auto* const begins = reinterpret_cast<int64_t*>(from + 2 * num_lookups_);
-    for (int64_t i = 0; i < count; ++i) {
-      if (i == 0 || work.lookups[i].row != work.lookups[i - 1].row) begins[work.num_named++] = i;
+    // Written for each and kept for the first of a row: nobody foresees which is.
+    for (int64_t i = 0, before = -1; i < count; ++i) {
+      const int64_t row = lookups_.row(work.lookups[i]);
+      begins[work.num_named] = i;
+      work.num_named += row != std::exchange(before, row) ? 1 : 0;
     }
     begins[work.num_named] = count;
     work.begins = begins;
@@ -185,33 +197,44 @@ class RowUpdater {
 
  private:
   struct Work {
-    const Lookup* lookups = nullptr;  // by row, or in their order
-    const int64_t* begins = nullptr;  // where those of each row begin, and one past the last
-    int64_t num_named = 0;            // rows
+    const Lookups::Number* lookups = nullptr;  // by row, or in their order
+    const int64_t* begins = nullptr;           // where those of each row begin, and one past the last
+    int64_t num_named = 0;                     // rows
     bool is_whole = false;
     bool keeps_order = false;  // no row comes twice, and they are taken as they come: their gradients lie side by side
-
-    int64_t row(int64_t named) const { return lookups[begins[named]].row; }
-    int64_t first_named_from(int64_t row_number) const {
-      int64_t first = 0;
-      for (int64_t end = num_named; first < end;) {
-        const int64_t middle = (first + end) / 2;
-        if (row(middle) < row_number) {
-          first = middle + 1;
-        } else {
-          end = middle;
-        }
-      }
-      return first;
-    }
   };
 
+  int64_t row(const Work& work, int64_t named) const { return lookups_.row(work.lookups[work.begins[named]]); }
+  int64_t position(const Work& work, int64_t lookup) const { return lookups_.position(work.lookups[lookup]); }
+  int64_t first_named_from(const Work& work, int64_t row_number) const {
+    int64_t first = 0;
+    for (int64_t end = work.num_named; first < end;) {
+      const int64_t middle = (first + end) / 2;
+      if (row(work, middle) < row_number) {
+        first = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return first;
+  }
+
   // The rows that are looked up, in their order. Returns how many: indices of no row are left out.
-  int64_t list(const TensorView& ids, Lookup* to) const {
+  int64_t list(const TensorView& ids, Lookups::Number* to) const {
+    switch (ids.dtype) {
+      case DType::kI32: return list_of(ids.as<int32_t>(), ids.strides[0], to);
+      case DType::kI64: return list_of(ids.as<int64_t>(), ids.strides[0], to);
+      case DType::kU8: return list_of(ids.as<uint8_t>(), ids.strides[0], to);
+      default: throw InternalError(fmt::format("update_rows: numbers of rows are {}", ids.dtype));
+    }
+  }
+  template <typename Id>
+  int64_t list_of(const Id* ids, int64_t stride, Lookups::Number* to) const {
     int64_t count = 0;
     for (int64_t i = 0; i < num_lookups_; ++i) {
-      const int64_t row = index_at(ids, i);
-      if (row >= 0 && row < num_rows_) to[count++] = {row, i};
+      const auto row = static_cast<int64_t>(ids[i * stride]);
+      to[count] = lookups_.number(row, i);
+      count += row >= 0 && row < num_rows_ ? 1 : 0;
     }
     return count;
   }
@@ -219,9 +242,9 @@ class RowUpdater {
   // The gradients of a whole block where they lie side by side, and the optimizer's kernel reads them there; else null.
   const std::byte* gradients_in_place(const KernelArgs& args, const Work& work, int64_t first, int64_t count) const {
     if (!work.keeps_order || count < rows_of_block_) return nullptr;
-    const int64_t position = work.lookups[first].position;
-    if (work.lookups[first + count - 1].position != position + count - 1) return nullptr;
-    return static_cast<const std::byte*>(args.inputs[update_.rows()].data) + position * gradients_.bytes;
+    const int64_t begin = position(work, first);
+    if (position(work, first + count - 1) != begin + count - 1) return nullptr;
+    return static_cast<const std::byte*>(args.inputs[update_.rows()].data) + begin * gradients_.bytes;
   }
 
   bool works_in_place(size_t i) const {
@@ -247,30 +270,30 @@ class RowUpdater {
   }
 
   int64_t shares_begin() const {
-    return aligned(2 * num_lookups_ * static_cast<int64_t>(sizeof(Lookup)) +
+    return aligned(2 * num_lookups_ * static_cast<int64_t>(sizeof(Lookups::Number)) +
                    (num_lookups_ + 1) * static_cast<int64_t>(sizeof(int64_t)));
   }
 
   void update_block(const KernelArgs& args, const Work& work, std::byte* memory, int64_t first, int64_t count) const {
-    const auto number = [&](int64_t b) { return work.is_whole ? first + b : work.row(first + b); };
+    const auto number = [&](int64_t b) { return work.is_whole ? first + b : row(work, first + b); };
     const size_t num_moved = work.is_whole || !update_.keeps_states ? update_.num_results() : 1;
     // The first named row that is here; where all rows are updated, some of them are not named.
-    int64_t named = work.is_whole ? work.first_named_from(first) : first;
+    int64_t named = work.is_whole ? first_named_from(work, first) : first;
     const int64_t row_bytes = row_size_ * static_cast<int64_t>(size_bytes(computed_));
     const int64_t ahead = prefetched_rows(rows_[0].bytes);
     const std::byte* const in_place = gradients_in_place(args, work, first, count);
     for (int64_t b = 0; b < count; ++b) {
-      const int64_t row = number(b);
+      const int64_t here = number(b);
       // Rows of the next block are asked for here, too.
       for (size_t i = 0; !work.is_whole && first + b + ahead < work.num_named && i < num_moved; ++i) {
         rows_[i].prefetch(args.outputs[i], number(b + ahead));
       }
       for (size_t i = 0; i < num_moved; ++i) {
-        rows_[i].read(args.outputs[i], row, memory + block_.values[i] + b * rows_[i].bytes);
+        rows_[i].read(args.outputs[i], here, memory + block_.values[i] + b * rows_[i].bytes);
       }
       if (in_place != nullptr) continue;
       std::byte* const sum = memory + block_.gradient + b * row_bytes;
-      if (named < work.num_named && work.row(named) == row) {
+      if (named < work.num_named && row(work, named) == here) {
         add_up(args, work, named++, sum, memory + block_.row);
       } else {
         std::memset(sum, 0, static_cast<size_t>(row_bytes));
@@ -300,18 +323,18 @@ class RowUpdater {
     const int64_t last = work.begins[work.num_named] - 1;
     const int64_t ahead = prefetched_rows(gradients_.bytes);
     for (int64_t i = work.begins[named]; i < work.begins[named + 1]; ++i) {
-      gradients_.prefetch(gradients, work.lookups[std::min(i + ahead, last)].position);
-      const TensorView row = gradients_.at(gradients, work.lookups[i].position);
-      const void* from = row.data;
-      if (gradients.dtype != computed_ || !gradients_.is_dense) {
-        copy_elements(row, {converted, Type{computed_, row.shape}});
+      gradients_.prefetch(gradients, position(work, std::min(i + ahead, last)));
+      const int64_t at = position(work, i);
+      const std::byte* from = gradients_.data(gradients, at);
+      if (!are_gradients_as_computed_) {
+        copy_elements(gradients_.at(gradients, at), {converted, Type{computed_, gradients_.shape}});
         from = converted;
       }
       const bool is_first = i == work.begins[named];
       if (computed_ == DType::kF64) {
-        add_row(static_cast<const double*>(from), reinterpret_cast<double*>(sum), is_first);
+        add_row(reinterpret_cast<const double*>(from), reinterpret_cast<double*>(sum), is_first);
       } else {
-        add_row(static_cast<const float*>(from), reinterpret_cast<float*>(sum), is_first);
+        add_row(reinterpret_cast<const float*>(from), reinterpret_cast<float*>(sum), is_first);
       }
     }
   }
@@ -319,7 +342,8 @@ class RowUpdater {
   template <typename C>
   void add_row(const C* from, C* sum, bool is_first) const {
     if (is_first) {
-      std::memcpy(sum, from, static_cast<size_t>(row_size_) * sizeof(C));
+      copy_row(reinterpret_cast<const std::byte*>(from), reinterpret_cast<std::byte*>(sum),
+               row_size_ * static_cast<int64_t>(sizeof(C)));
       return;
     }
     add_elements(from, sum, row_size_);
@@ -352,12 +376,14 @@ class RowUpdater {
   PreparedKernel optimizer_;
   int64_t num_rows_;
   int64_t num_lookups_;
+  Lookups lookups_;
   int64_t rows_of_block_;
   int num_threads_;
   DType computed_;
   std::vector<Rows> rows_;  // of the parameter and its states
   Rows gradients_;
-  bool are_gradients_dense_;  // and of the type that they are added up in
+  bool are_gradients_dense_;        // all together, and of the type that they are added up in
+  bool are_gradients_as_computed_;  // each of them
   int64_t row_size_ = 0;
   Block block_;
 };

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tessera/base/prefetch.h"
+#include "tessera/base/table_rows.h"
 #include "tessera/kernels/cpu/registry/families.h"
 #include "tessera/kernels/cpu/rows/random_rows.h"
 #include "tessera/kernels/cpu/rows/row_ops.h"
@@ -139,25 +139,28 @@ std::optional<PreparedKernel> prepare_gather(const KernelRequest& request) {
   const int64_t ahead = prefetched_rows(row_bytes);
   const bool skips = request.attributes.has("skipped");
   const int64_t skipped = skips ? request.attributes.get_int("skipped") : 0;
-  const auto run = [rows = *rows, row_bytes, table_stride, ahead, skips, skipped](const KernelArgs& args) {
+  const auto gather = [rows = *rows, row_bytes, table_stride, ahead, skips, skipped](const KernelArgs& args,
+                                                                                     const auto* indices) {
     const auto* table = static_cast<const std::byte*>(args.inputs[0].data);
     auto* to = static_cast<std::byte*>(args.outputs[0].data);
-    const TensorView& indices = args.inputs[1];
-    args.parallel_for(indices.num_elements(), std::max<int64_t>(1, 4 * kGrain / row_bytes),
+    const auto is_row = [&](int64_t row) { return row >= 0 && row < rows.num_rows; };
+    args.parallel_for(args.inputs[1].num_elements(), std::max<int64_t>(1, 4 * kGrain / row_bytes),
                       [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i) {
-                          const int64_t next = i + ahead < end ? index_at(indices, i + ahead) : -1;
-                          if (next >= 0 && next < rows.num_rows) {
-                            prefetch_row(table + next * table_stride, row_bytes);
-                          }
-                          const int64_t row = index_at(indices, i);
-                          if (row >= 0 && row < rows.num_rows) {
-                            std::memcpy(to + i * row_bytes, table + row * table_stride, static_cast<size_t>(row_bytes));
+                          const int64_t next = i + ahead < end ? static_cast<int64_t>(indices[i + ahead]) : -1;
+                          if (is_row(next)) prefetch_row(table + next * table_stride, row_bytes);
+                          const auto row = static_cast<int64_t>(indices[i]);
+                          if (is_row(row)) {
+                            copy_row(table + row * table_stride, to + i * row_bytes, row_bytes);
                           } else if (!skips || row != skipped) {
                             std::memset(to + i * row_bytes, 0, static_cast<size_t>(row_bytes));
                           }
                         }
                       });
+  };
+  const auto run = [gather](const KernelArgs& args) {
+    const TensorView& indices = args.inputs[1];
+    indices.dtype == DType::kI32 ? gather(args, indices.as<int32_t>()) : gather(args, indices.as<int64_t>());
   };
   return PreparedKernel{.name = "cpu." + request.op, .run = run};
 }

@@ -90,6 +90,9 @@ struct Reduce {
     if (kept.count() >= threads || elements < 2 * kGrain) {
       const int64_t grain = std::max<int64_t>(1, kGrain / elements);
       args.parallel_for(kept.count(), grain, [&](int64_t begin_item, int64_t end_item) {
+        if (reduction == RowReduction::kSum && load == nullptr && reduced.count() == 1 && kept.is_line()) {
+          return sum_line(x, y, begin_item, end_item);
+        }
         for (int64_t k = begin_item; k < end_item; ++k) {
           double result = begin();
           for (int64_t r = 0; r < reduced.count(); ++r) {
@@ -118,6 +121,26 @@ struct Reduce {
       double result = *sums_at(args, 0);
       for (int part = 1; part < parts; ++part) result = combine(result, *sums_at(args, part));
       put(y + kept.offset(k, 1) * result_bytes, result);
+    }
+  }
+
+  // Rows at equal distances are summed up without a call for each.
+  void sum_line(const std::byte* x, std::byte* y, int64_t first, int64_t last) const {
+    constexpr int64_t kRows = 128;
+    double sums[kRows];
+    float rounded[kRows];
+    const int64_t from = kept.distance(0);
+    const int64_t to = kept.distance(1);
+    for (int64_t k = first; k < last; k += kRows) {
+      const int64_t count = std::min(kRows, last - k);
+      const auto* rows = reinterpret_cast<const float*>(x) + k * from;
+      functions->sum_rows({.data = rows, .rows = count, .stride = from, .columns = inner}, sums);
+      for (int64_t i = 0; i < count; ++i) rounded[i] = end(sums[i]);
+      if (to == 1) {
+        store_row(rounded, y + k * result_bytes, static_cast<size_t>(count));
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i) store_row(&rounded[i], y + (k + i) * to * result_bytes, 1);
     }
   }
 

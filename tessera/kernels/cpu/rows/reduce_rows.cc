@@ -106,14 +106,6 @@ void extreme_columns(const Rows& x, float* extremes) {
   }
 }
 
-HWY_INLINE double lanes_sum(VF v) {
-  HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(v, DF(), lanes);
-  double sum = 0;
-  for (size_t i = 0; i < hn::Lanes(DF()); ++i) sum += lanes[i];
-  return sum;
-}
-
 // The sum of f(i) over i < n; f gives a vector from i on, or one number.
 template <class Vector, class Scalar>
 HWY_INLINE double sum_of(int64_t n, const Vector& vector, const Scalar& scalar) {
@@ -133,7 +125,7 @@ HWY_INLINE double sum_of(int64_t n, const Vector& vector, const Scalar& scalar) 
       sum3 = hn::Add(sum3, vector(i + 3 * lanes));
     }
     for (; i + lanes <= end; i += lanes) sum0 = hn::Add(sum0, vector(i));
-    total += lanes_sum(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
+    total += vsum(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
   }
   for (; i < n; ++i) total += scalar(i);
   return total;
@@ -148,6 +140,9 @@ struct ScalarAt {
   double operator()(int64_t i) const { return x[i]; }
 };
 double sum(const float* x, int64_t n) { return sum_of(n, VectorAt{x}, ScalarAt{x}); }
+void sum_rows(const Rows& x, double* sums) {
+  for (int64_t r = 0; r < x.rows; ++r) sums[r] = sum(x.data + r * x.stride, x.columns);
+}
 
 struct SquareVector {
   const float* x;
@@ -207,7 +202,7 @@ double exp_sum(const float* x, float shift, float* y, int64_t n) {
       if (y != nullptr) hn::StoreU(e, DF(), y + i);
       sum = hn::Add(sum, e);
     }
-    total += lanes_sum(sum);
+    total += vsum(sum);
   }
   if (i < n) {
     HWY_ALIGN float tail[HWY_MAX_BYTES / sizeof(float)];
@@ -231,6 +226,7 @@ const ReduceFunctions& get_reduce_functions() {
       .max_columns = extreme_columns<true>,
       .min_columns = extreme_columns<false>,
       .sum = sum,
+      .sum_rows = sum_rows,
       .sum_squares = sum_squares,
       .sum_products = sum_products,
       .max = extreme<true>,

@@ -26,6 +26,7 @@ struct ReduceFunctions {
   void (*min_columns)(const Rows& x, float* extremes);
 
   double (*sum)(const float* x, int64_t n);
+  void (*sum_rows)(const Rows& x, double* sums);                                  // the same of each row
   double (*sum_squares)(const float* x, float mean, int64_t n);                   // sum of (x - mean)^2
   double (*sum_products)(const float* a, const float* b, float mean, int64_t n);  // sum of a * (b - mean)
   float (*max)(const float* x, int64_t n, float start);

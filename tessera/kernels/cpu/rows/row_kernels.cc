@@ -89,14 +89,6 @@ void normalise(const float* x, float mean, float inverse, const float* gamma, co
   for (; i < n; ++i) y[i] = (x[i] - mean) * inverse * gamma[i] + beta[i];
 }
 
-HWY_INLINE double lanes_sum(VF v) {
-  HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(v, DF(), lanes);
-  double sum = 0;
-  for (int64_t i = 0; i < num_lanes(); ++i) sum += lanes[i];
-  return sum;
-}
-
 void normalise_grad_sums(const NormGradient& row, float* dgamma, float* dbeta, double* sums, int64_t n) {
   sums[0] = sums[1] = 0;
   int64_t i = 0;
@@ -113,8 +105,8 @@ void normalise_grad_sums(const NormGradient& row, float* dgamma, float* dbeta, d
       sum = hn::Add(sum, g);
       product_sum = hn::MulAdd(g, xhat, product_sum);
     }
-    sums[0] += lanes_sum(sum);
-    sums[1] += lanes_sum(product_sum);
+    sums[0] += vsum(sum);
+    sums[1] += vsum(product_sum);
   }
   for (; i < n; ++i) {
     const float xhat = (row.x[i] - row.mean) * row.inverse;

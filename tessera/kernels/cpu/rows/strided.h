@@ -35,14 +35,18 @@ class DimCounter {
     count_ *= dim.size;
   }
   int64_t count() const { return count_; }
+  // Whether items lie at equal distances, and at which in an operand.
+  bool is_line() const { return dims_.size() == 1; }
+  int64_t distance(size_t operand) const { return dims_[0].strides[operand]; }
   // Where item `index` lies in an operand.
   int64_t offset(int64_t index, size_t operand) const {
+    if (dims_.empty()) return 0;
     int64_t offset = 0;
-    for (auto dim = dims_.rbegin(); dim != dims_.rend(); ++dim) {
-      offset += index % dim->size * dim->strides[operand];
-      index /= dim->size;
+    for (size_t d = dims_.size() - 1; d > 0; --d) {
+      offset += index % dims_[d].size * dims_[d].strides[operand];
+      index /= dims_[d].size;
     }
-    return offset;
+    return offset + index * dims_[0].strides[operand];
   }
 
  private:

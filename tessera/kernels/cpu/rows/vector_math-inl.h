@@ -28,6 +28,17 @@ using VF = hn::Vec<DF>;
 using VU = hn::Vec<DU>;
 
 HWY_INLINE VF vset(float x) { return hn::Set(DF(), x); }
+// The sum of the lanes.
+HWY_INLINE double vsum(VF x) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::GetLane(x);
+#else
+  const hn::RepartitionToWide<DF> d;
+  const auto lower = hn::PromoteTo(d, hn::LowerHalf(x));
+  const auto upper = hn::PromoteTo(d, hn::UpperHalf(hn::Half<DF>(), x));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(lower, upper)));
+#endif
+}
 HWY_INLINE VF vkeep_nan(VF x, VF y) { return hn::IfThenElse(hn::IsNaN(x), x, y); }
 
 HWY_INLINE VF vexp(VF x) {
