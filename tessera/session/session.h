@@ -160,6 +160,8 @@ class Session {
   int64_t num_compiled() const { return num_compiled_; }
   int64_t arena_bytes() const { return arena_.size_bytes(); }
   executor::ArenaMemory arena_memory() const { return arena_.memory(); }
+  // Where the arena begins, in which values lie.
+  const std::byte* arena_data() const { return arena_.data(); }
   const executor::KernelSelection& kernels() const { return kernels_; }
   // How a graph is compiled that one rank has to itself, such as a phase of a pipeline; of a graph that ranks share,
   // the size of buckets is added.

@@ -140,6 +140,9 @@ struct Job {
   int64_t size = 32;  // of a row, of which each element has 8 bytes
   Repeats repeats = Repeats::kNone;
   int ranks_per_host = 1;  // 0: all are on one
+  int64_t memory_limit = 0;
+  bool parallel_optimizer = false;
+  bool debug = false;
 };
 
 struct Outcome {
@@ -158,11 +161,14 @@ Outcome train(const Job& job) {
     nn::set_parameter_dtype(network, DType::kF64);
     nn::MSELoss loss;
     nn::SGD optimizer({.learning_rate = 2.0 * static_cast<double>(job.size)});
-    train::ModelOptions options{.session = {.kernel_choice = session::KernelChoice::kFixed}};
+    train::ModelOptions options{.session = {.debug = job.debug, .kernel_choice = session::KernelChoice::kFixed}};
     if (job.servers > 0) {
       network.table.set_on_servers();
       options.parallel_mode = train::ParallelMode::kDataParallel;
       options.servers = job.servers;
+      options.server_memory_limit_bytes = job.memory_limit;
+      options.parallel_optimizer = job.parallel_optimizer;
+      options.parallel_optimizer_threshold = 0;
     }
     train::Model model(context, network, &loss, &optimizer, options);
     std::vector<double> losses;
@@ -263,6 +269,37 @@ TEST(ServersTraffic, HasLongRowsWhereTheTableLiesWithinAHost) {
       const int64_t to_worker = is_in_place ? 8 * places + kSteps * 8 * size * kRows : 8 * size * places;
       EXPECT_EQ(found.bytes.at({0, 1 + worker}), to_worker) << "to worker " << worker;
       EXPECT_EQ(found.bytes.at({1 + worker, 0}), once) << "from worker " << worker;
+    }
+  }
+}
+
+// Whatever else is asked of the servers of long rows on one host.
+TEST(ServersTraffic, HasLongRowsWhereverTheTableLies) {
+  const Job plain{.workers = 2, .size = 128, .repeats = Repeats::kAcrossWorkers, .ranks_per_host = 0};
+  Job spilling = plain;
+  spilling.memory_limit = 2000;
+  Job sharding = plain;
+  sharding.parallel_optimizer = true;
+  Job debugging = plain;
+  debugging.debug = true;
+  const Outcome alone = train({.size = 128, .repeats = Repeats::kAcrossWorkers});
+  const auto named = named_by_workers(plain);
+  for (const int servers : {1, 2}) {
+    for (Job job : {spilling, sharding, debugging}) {
+      job.servers = servers;
+      SCOPED_TRACE(fmt::format("{} servers, limit {}, parallel optimizer {}, debug {}", servers, job.memory_limit,
+                               job.parallel_optimizer, job.debug));
+      const Outcome found = train(job);
+      EXPECT_EQ(found.losses, alone.losses);
+      EXPECT_EQ(found.table, alone.table);
+      if (servers > 1) continue;
+      const bool is_in_place = job.memory_limit == 0;
+      for (int worker = 0; worker < 2; ++worker) {
+        const auto& [places, rows] = named[static_cast<size_t>(worker)];
+        const int64_t to_worker =
+            is_in_place ? 8 * places + kSteps * 8 * job.size * kRows : 4 * places + 8 * job.size * rows;
+        EXPECT_EQ(found.bytes.at({0, 1 + worker}), to_worker) << "to worker " << worker;
+      }
     }
   }
 }

@@ -189,6 +189,16 @@ class Transports(Jobs):
         arguments = ["--f64", "--steps", 4]
         self.assertEqual(self.job(*arguments, "--debug"), self.job(*arguments))
 
+    def test_rows_of_servers_are_the_same_whoever_reaches_whose_memory(self):
+        arguments = ["--network", "lookup_on_servers", "--steps", 6]
+        alone = self.job(*arguments, launcher=[TESSERA, "run", "--servers", 1, "-n", 2])
+        for limits in ("-f 200000", "-f 1024"):
+            with self.subTest(limits=limits):
+                within = ["bash", "-c", f'ulimit {limits}; exec "$0" "$@"', TESSERA, "run", "--servers", 1, "-n", 2]
+                self.assertEqual(self.job(*arguments, launcher=within), alone)
+        spilling = [*arguments, "--server_memory_limit", 10000]
+        self.assertEqual(self.job(*spilling, launcher=[TESSERA, "run", "--servers", 1, "-n", 2]), alone)
+
 
 class Resume(Jobs):
     def test_stopped_and_resumed_equals_straight(self):

@@ -38,6 +38,7 @@ class BoardCommunicator final : public GroupCalls, public StretchReceiver {
   int64_t deadline_ms() const override { return board_->deadline_ms(); }
   JobState* job() override { return &board_->job(); }
   void set_driver(Driver driver) override { board_->set_driver(driver); }
+  bool is_in_reach(const void* data, int64_t bytes) const override { return board_->publish(data, bytes).has_value(); }
   void receive_stretches(const Take& take, int64_t count, DType dtype, int from, std::string_view who) override {
     receive_taken(take, count, dtype, from, who);
   }

@@ -111,6 +111,8 @@ NodeId find_lookup_in_place(const Graph& micro, const Plan& plan, const StagePla
   // A parameter itself, of which a server has whole rows.
   const ValueId table = lookup.inputs[0];
   if (micro.info(table).node != ir::kNone || lookup.attributes.get_int("axis") != 0) return ir::kNone;
+  const auto input = std::ranges::find(micro.inputs(), table, &ir::Input::value);
+  if (input != micro.inputs().end() && placement.gathered.contains(input->name)) return ir::kNone;
   const auto& sharding = plan.source_layout(table).sharding;
   if (micro.type(table).shape.ndim() != 2 || !sharding.dims[1].empty() || sharding.is_partial()) return ir::kNone;
   if (sharding.block(0) != 1 || !plan.source_layout(lookup.inputs[1]).sharding.is_replicated()) return ir::kNone;

@@ -313,7 +313,10 @@ std::function<void()> travel_on_host(comm::Communicator& pair, bool sends, const
   std::vector<std::pair<TensorView, Tensor>> copies;
   for (size_t i = 0; i < values.size(); ++i) {
     auto& v = values[i];
-    const bool goes_as_it_is = sends && std::ranges::find(listed, i, &ListedRows::rows) != listed.end();
+    const auto rows = std::ranges::find(listed, i, &ListedRows::rows);
+    const bool goes_as_it_is = sends && rows != listed.end();
+    // Each of several senders fills its own places, which a copy back would undo.
+    check(sends || rows == listed.end() || !rows->in_place || v.is_dense(), "rows that are read in place come densely");
     if (goes_as_it_is || v.is_dense() || v.num_elements() == 0) continue;
     copies.emplace_back(v, Tensor(v.type()));
     v = copies.back().second.view();

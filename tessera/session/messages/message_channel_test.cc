@@ -208,6 +208,7 @@ TEST(ListedRows, RefuseAPlaceOfNoRow) {
 class InPieces final : public Apart, public comm::StretchReceiver {
  public:
   using Apart::Apart;
+  bool is_in_reach(const void*, int64_t) const override { return false; }
   void receive_stretches(const Take& take, int64_t count, DType dtype, int from, std::string_view who) override {
     std::vector<std::byte> all(static_cast<size_t>(count) * size_bytes(dtype));
     receive(all.data(), count, dtype, from, who);

@@ -97,10 +97,10 @@ void Servers::place(ir::Graph& graph) const {
   graph = compiler::sum_lookups(graph, {.accumulators = std::move(accumulators),
                                         .num_workers = ranks_.count(1),
                                         .clears = loss_scale_of(options_).has_value()});
-  const bool share_memory = context_.local_size() == context_.size();
   graph = compiler::list_lookups(
-      graph, {.num_workers = ranks_.count(1),
-              .small_row_bytes = share_memory ? compiler::kBytesOfSmallRowInMemory : compiler::kBytesOfSmallRow});
+      graph,
+      {.num_workers = ranks_.count(1),
+       .small_row_bytes = shared_world() != nullptr ? compiler::kBytesOfSmallRowInMemory : compiler::kBytesOfSmallRow});
 }
 
 std::set<std::string> Servers::served() const {
@@ -117,12 +117,22 @@ std::set<std::string> Servers::served() const {
   return names;
 }
 
-// A session that debugs gives values memory of their own, which others need not reach.
-bool Servers::reads_rows_in_place() const {
-  const auto& session = options_.session;
-  return context_.local_size() == context_.size() &&
-         dynamic_cast<const comm::StretchReceiver*>(&context_.world()) != nullptr && session.values_limit_bytes == 0 &&
-         !session.debug;
+// Null where ranks do not share memory.
+const comm::StretchReceiver* Servers::shared_world() const {
+  if (context_.local_size() != context_.size()) return nullptr;
+  return dynamic_cast<const comm::StretchReceiver*>(&context_.world());
+}
+
+// A limit (ulimit -f) may leave a rank no memory that others reach. The limit of values is known to servers only.
+bool Servers::reads_rows_in_place(const session::Session& session) const {
+  const comm::StretchReceiver* world = shared_world();
+  if (world == nullptr || options_.server_memory_limit_bytes != 0) return false;
+  if (!are_in_reach_) {
+    int64_t all = world->is_in_reach(session.arena_data(), 1) ? 1 : 0;
+    context_.world().all_reduce(&all, 1, DType::kI64, comm::ReduceOp::kMin, "whether servers' rows are in reach");
+    are_in_reach_ = all != 0;
+  }
+  return *are_in_reach_;
 }
 
 void Servers::adapt(compiler::WithinStage& within, int stage) const {
@@ -138,6 +148,8 @@ void Servers::adapt(compiler::WithinStage& within, int stage) const {
     const auto& shape = trainable[i]->type.shape;
     if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
     const auto rows = split_rows(shape);
+    // They are shards already, which are not gathered.
+    within.plan.optimizer_shards.erase(trainable[i]->full_name());
     within.hints[trainable[i]->full_name()] = {mesh, rows};
     // What workers have added up comes as it is to lie.
     within.hints[accumulators[i].full_name()] = {mesh, rows};

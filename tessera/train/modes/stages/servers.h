@@ -9,6 +9,10 @@
 
 #include "tessera/train/modes/stages/staged.h"
 
+namespace tessera::comm {
+class StretchReceiver;
+}
+
 namespace tessera::train {
 
 class Servers : public Staged {
@@ -32,8 +36,8 @@ class Servers : public Staged {
   int64_t micro_batches() const override;
   void place(ir::Graph& graph) const override;
   std::set<std::string> served() const override;
-  // Where all ranks share memory, and no row lies in a file of a server's own.
-  bool reads_rows_in_place() const override;
+  // Where each rank reaches the values of all others, and no row lies in a file of a server's own.
+  bool reads_rows_in_place(const session::Session& session) const override;
   // "2 servers keep 3 parameters, 4 ranks train".
   std::string who_works() const;
   // Servers, as many as the workers or not, look up in their rows, where workers share the batch.
@@ -44,7 +48,10 @@ class Servers : public Staged {
   void say(const session::PipelinedStep&, const std::string&) const override;
 
  private:
+  const comm::StretchReceiver* shared_world() const;
   void say_memory(const session::Session& session, const std::string& graph) const;
+
+  mutable std::optional<bool> are_in_reach_;  // all ranks' values, for all ranks, once they have said so
 };
 
 }  // namespace tessera::train

@@ -125,8 +125,13 @@ compiler::StageOptions Staged::stage_options() const {
   }
   stages.accumulators = nn::accumulators_by_name(cells_.trainable_parameters());
   stages.served = served();
-  stages.reads_rows_in_place = reads_rows_in_place();
   stages.plans_each_stage = plans_each_stage();
+  return stages;
+}
+
+compiler::StageOptions Staged::stage_options(const session::Session& session) const {
+  compiler::StageOptions stages = stage_options();
+  stages.reads_rows_in_place = reads_rows_in_place(session);
   return stages;
 }
 
@@ -180,7 +185,7 @@ compiler::StagedPlan Staged::plan_step(session::Session& session, const InputSpe
   place(graphs.micro);
   const auto micro = micro_inputs(inputs, micro_batches());
   return session.plan_stages(graphs.micro, &graphs.update, ranks_, within(micro, stage_plan_options()),
-                             stage_options());
+                             stage_options(session));
 }
 
 compiler::StepGraphs Staged::step_graphs(const InputSpecs& micro, int64_t micro_batches) const {
@@ -204,7 +209,7 @@ compiler::StagedPlan Staged::plan_forward(session::Session& session, const ir::G
   options.whole_results = true;
   auto placed = graph;
   place(placed);
-  return session.plan_stages(placed, nullptr, ranks_, within(inputs, options), stage_options());
+  return session.plan_stages(placed, nullptr, ranks_, within(inputs, options), stage_options(session));
 }
 
 // Of this rank's stage.

@@ -55,8 +55,8 @@ class Staged : public OneGraph {
   virtual compiler::StepGraphs graphs_of_step(const InputSpecs& inputs) const;
   // The parameters, by name, that another stage keeps than the one that reads them.
   virtual std::set<std::string> served() const { return {}; }
-  // StageOptions::reads_rows_in_place.
-  virtual bool reads_rows_in_place() const { return false; }
+  // StageOptions::reads_rows_in_place. Every rank calls it.
+  virtual bool reads_rows_in_place(const session::Session&) const { return false; }
   // Whether each stage is planned by itself; else those of equally many ranks have one plan.
   virtual bool plans_each_stage() const { return false; }
   // Changes how values lie on the stages that are planned as this one is.
@@ -77,6 +77,7 @@ class Staged : public OneGraph {
 
  private:
   compiler::StageOptions stage_options() const;
+  compiler::StageOptions stage_options(const session::Session& session) const;
   compiler::PlanOptions stage_plan_options() const;
   std::map<int, compiler::WithinStage> within(const InputSpecs& inputs, const compiler::PlanOptions& plan) const;
   compiler::StagedPlan plan_step(session::Session& session, const InputSpecs& inputs, bool trains) const;
