@@ -47,14 +47,14 @@ def resizes():
 
 def steps():
     """A step of data parallel beside one of a job that keeps nothing and has no scheduler: heartbeats, generations and copies are between."""
-    for name, network, steps_of_a_round in (("the small network", "small", 300), ("100 MiB of values", "wide", 50), ("ResNet-50", "resnet50", 5)):
+    for name, network, steps_of_a_round in (("the small network", "small", 4000), ("100 MiB of values", "wide", 200), ("ResNet-50", "resnet50", 40)):
         own = ("--measure", "own", "--network", network, "--ranks", 2, "--steps", steps_of_a_round)
         yield Case(f"step of {name}, 2 ranks", [job("recovers", *own), job("keeps nothing", *own, "--restarts", 0, role="limit")], unit="s")
 
 
 def buddies():
     """A step where each of two ranks has a slice of the optimizer's states that no other rank has, and its buddy keeps it."""
-    for name, network, steps_of_a_round in (("100 MiB of values", "wide", 50), ("ResNet-50", "resnet50", 5)):
+    for name, network, steps_of_a_round in (("100 MiB of values", "wide", 200), ("ResNet-50", "resnet50", 40)):
         own = ("--measure", "own", "--network", network, "--ranks", 2, "--launchers", 2, "--shards", "--steps", steps_of_a_round)
         yield Case(f"step of {name}, slices of 2 ranks", [job("with buddies", *own), job("without", *own, "--no_buddies", role="limit")], unit="s")
 

@@ -293,7 +293,9 @@ SchedulerPlace scheduler_place_from_environment() {
   place.kept_file = read_text("TESSERA_KEPT_FILE");
   place.kept_for_others_file = read_text("TESSERA_KEPT_FOR_OTHERS_FILE");
   place.has_buddies = read_number("TESSERA_BUDDIES", 1, 0, 1) == 1;
-  place.keep_steps = read_number("TESSERA_KEEP_STEPS", place.keep_steps, 1, kMaxInt);
+  if (read_text("TESSERA_KEEP_STEPS") != "auto") {
+    place.keep_steps = read_number("TESSERA_KEEP_STEPS", place.keep_steps, 1, kMaxInt);
+  }
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
   place.num_servers = role_from_environment() == "server" ? 1 : 0;
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);

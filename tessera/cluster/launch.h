@@ -42,8 +42,10 @@ struct SchedulerPlace {
   std::string kept_file;
   std::string kept_for_others_file;  // TESSERA_KEPT_FOR_OTHERS_FILE: the same, for what other ranks give this one
   bool has_buddies = true;  // TESSERA_BUDDIES: what only this rank keeps is kept by a rank of another launcher, too
-  int64_t keep_steps = 1;   // TESSERA_KEEP_STEPS: a job that recovers goes on from a step whose number these divide
-  int num_workers = 0;      // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
+  // TESSERA_KEEP_STEPS: a job that recovers goes on from a step whose number these divide; 0, "auto": it keeps as often
+  // as takes no more than a hundredth of the training's time.
+  int64_t keep_steps = 0;
+  int num_workers = 0;  // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
   // How many of this process's nodes, the first ones, keep parameters. A rank has one node: 1 where TESSERA_ROLE is
   // "server".
   int num_servers = 0;

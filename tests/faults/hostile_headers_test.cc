@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <ctime>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/files/protobuf_wire.h"
+#include "tessera/base/workers/thread_cpu.h"
 #include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/format/encryption.h"
@@ -25,11 +25,7 @@ constexpr int64_t kMaxMemoryBytes = 16 << 20;
 // claimed.
 constexpr double kMaxSeconds = 1;
 
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+double processor_seconds() { return static_cast<double>(thread_cpu_ns()) * 1e-9; }
 
 void expect_refused(const std::string& what, const std::function<void()>& read) {
   SCOPED_TRACE(what);

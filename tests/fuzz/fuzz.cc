@@ -7,12 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/base/workers/thread_cpu.h"
 #include "tessera/testing/full.h"
 #include "tests/fuzz/memory_peak.h"
 #include "tests/fuzz/targets.h"
@@ -61,11 +61,7 @@ void watch_for_death() {
 #endif
 }
 
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+double processor_seconds() { return static_cast<double>(thread_cpu_ns()) * 1e-9; }
 
 std::vector<Target> all_targets() {
   auto targets = checkpoint_targets();

@@ -45,7 +45,8 @@ class Recovery {
   virtual std::string keeper() const { return ""; }
   // More memory of that kind, for what this rank keeps for others; null where there is none.
   virtual KeptMemory* memory_for_others() { return nullptr; }
-  // The values of a training are kept every so many steps; 1: after each step.
+  // The values of a training are kept every so many steps; 1: after each step; 0: so often that it takes no more than
+  // a hundredth of the training's time.
   virtual int64_t keep_steps() const = 0;
   // Ends this process's part in its generation and starts its program again in its place, with the arguments and the
   // environment that it began with. Returns only where that is impossible, and says why: the job is over, another

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/workers/thread_cpu.h"
 
 namespace tessera::train {
 namespace {
@@ -81,11 +82,13 @@ void BuddyCopies::start(std::span<const std::byte> own) {
 }
 
 void BuddyCopies::exchange(const std::byte* own, std::span<std::byte> others) {
+  const int64_t begin = thread_cpu_ns();
   comm::Communicator& group = context_.group(group_);
   group.all_to_all(own, to_, others.data(), from_, DType::kU8, kCopies);
   if (!others.empty() && others.data() != scratch_.data()) memory_.commit();
   // Who has kept a step knows that all copies of the step before are there: so there is a step that all have.
   group.barrier(kCopies);
+  cpu_ns_ += thread_cpu_ns() - begin;
 }
 
 void BuddyCopies::wait() {

@@ -2,6 +2,7 @@
 // together with its own. The copies go there beside the computing of the next step.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,6 +34,8 @@ class BuddyCopies {
   // Until all ranks have what the latest start() of each gives them. Where that fails, a warning says so, and nothing
   // is copied any more: whoever has failed ends this rank's training elsewhere.
   void wait();
+  // What this rank has computed for it.
+  int64_t cpu_ns() const { return cpu_ns_; }
 
  private:
   void exchange(const std::byte* own, std::span<std::byte> others);
@@ -46,6 +49,7 @@ class BuddyCopies {
   int64_t others_size_ = 0;
   std::vector<std::byte> scratch_;  // in place of memory that there is not
   bool has_failed_ = false;
+  std::atomic<int64_t> cpu_ns_ = 0;
   Worker worker_{{.purpose = "copies for other ranks"}};
 };
 

@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
@@ -445,6 +446,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
     log_info(
         "what servers keep lies in files, of which no copy is kept: a job that loses a rank goes on from a checkpoint");
   }
+  interval_ = KeepInterval(recovery_->keep_steps());
   measure();
   copies_beside_ = may_copy_beside();
   set_buddies();
@@ -782,8 +784,29 @@ void KeptTraining::give_copies(const std::vector<Holdings>& kept, FunctionRef<bo
 }
 
 void KeptTraining::keep(bool is_done) {
-  if (!keeps_) return;
-  if (is_done || (progress_.step - first_step_) % recovery_->keep_steps() == 0) write(is_done);
+  const int64_t step = progress_.step - first_step_;
+  if (!keeps_ || (!is_done && !interval_.is_due(step))) return;
+  write(is_done);
+  const int64_t now = Clock::system().monotonic_ns();
+  if (!is_done && interval_.note_kept(step, now, cost_ns())) agree_on_interval();
+}
+
+// What keeping has taken of this rank: the time that its training has waited, and what was computed beside it.
+int64_t KeptTraining::cost_ns() const { return waited_ns_ + copies_.cpu_ns() + (buddies_ ? buddies_->cpu_ns() : 0); }
+
+// All ranks keep the same steps, as many as the rank can for which it is dearest.
+void KeptTraining::agree_on_interval() {
+  int64_t steps = interval_.proposal();
+  if (trains_together()) {
+    core_.context.world().all_reduce(&steps, 1, DType::kI64, comm::ReduceOp::kMax, "after how many steps one is kept");
+  }
+  if (steps != interval_.interval() && own_rank() == 0) {
+    log_info(
+        "the values are kept after {}, which takes {:.2g}% of a step's time where it is done; TESSERA_KEEP_STEPS says "
+        "after how many instead",
+        steps == 1 ? "each step" : fmt::format("every {} steps", steps), 100 * interval_.part_of_step());
+  }
+  interval_.agree(steps);
 }
 
 void KeptTraining::keep_now() {
@@ -804,6 +827,13 @@ void KeptTraining::own_memory() {
 }
 
 void KeptTraining::write(bool is_done) {
+  const int64_t begin = Clock::system().monotonic_ns();
+  const int64_t copied = copies_.cpu_ns();
+  write_version(is_done);
+  waited_ns_ += Clock::system().monotonic_ns() - begin - (copies_.cpu_ns() - copied);
+}
+
+void KeptTraining::write_version(bool is_done) {
   finish();
   own_memory();
   // What is copied now is overwritten next but one.

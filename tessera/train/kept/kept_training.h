@@ -23,6 +23,7 @@
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/kept/buddy_copies.h"
+#include "tessera/train/kept/keep_interval.h"
 #include "tessera/train/kept/kept_pieces.h"
 #include "tessera/train/kept/kept_restores.h"
 #include "tessera/train/saving/snapshot.h"
@@ -50,7 +51,7 @@ class KeptTraining {
   // has; not in the job's last generation. Every rank calls it.
   Found begin(const std::function<bool()>& load);
   // Called when a step is done, and what follows on it: copies the values if this step is one that is kept, or begins
-  // to.
+  // to. Every rank calls it.
   void keep(bool is_done = false);
   // Does it for this step, whichever steps are kept, unless that is done.
   void keep_now();
@@ -107,6 +108,9 @@ class KeptTraining {
   // Until another model is trained that keeps its values in the same memory.
   void own_memory();
   void write(bool is_done);
+  void write_version(bool is_done);
+  int64_t cost_ns() const;
+  void agree_on_interval();
   void give_copies(const std::vector<Holdings>& kept, FunctionRef<bool(const Holdings&)> has);
   bool are_copies() const;
   bool trains_together() const;
@@ -124,6 +128,8 @@ class KeptTraining {
   int64_t number_ = 0;
   int64_t first_step_ = 0;
   bool keeps_ = false;
+  KeepInterval interval_{1};
+  int64_t waited_ns_ = 0;  // for what write() has done itself
   std::string why_nothing_;
   std::string missing_;  // of the step that take() was given last, in words
   bool has_later_ = false;

@@ -12,6 +12,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
+#include "tessera/base/workers/thread_cpu.h"
 #include "tessera/session/values/device_snapshot.h"
 #include "tessera/tensor/alignment.h"
 
@@ -161,6 +162,7 @@ void Snapshot::forget() {
 void Snapshot::copy(Slice& slice) {
   State expected = kWaiting;
   if (!slice.state.compare_exchange_strong(expected, kTaken)) return;
+  const int64_t begin = thread_cpu_ns();
   const auto& [from, to] = slice.copy;
   if (from.dtype == to.dtype && from.is_dense() && to.is_dense()) {
     const auto size = static_cast<size_t>(from.size_bytes());
@@ -168,6 +170,7 @@ void Snapshot::copy(Slice& slice) {
   } else {
     copy_elements(from, to);
   }
+  cpu_ns_ += thread_cpu_ns() - begin;
   slice.state = kDone;
   slice.state.notify_all();
   --num_left_;

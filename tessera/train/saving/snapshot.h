@@ -68,6 +68,8 @@ class Snapshot {
   void finish();
   // Does the same for the thread in the background.
   void finish_in_background();
+  // What all threads together have computed to copy, since this was made.
+  int64_t cpu_ns() const { return cpu_ns_; }
   // In a child of fork(), whose parent has the thread that makes it: there is none.
   void forget();
   // Another copy of the same values, in the host's memory: who finishes this one finishes that one, too, but for the
@@ -105,6 +107,7 @@ class Snapshot {
   size_t num_slices_ = 0;
   std::vector<Extent> places_;  // by address
   std::atomic<size_t> num_left_ = 0;
+  std::atomic<int64_t> cpu_ns_ = 0;
   pid_t process_ = -1;  // that has begun it
   bool copies_in_background_ = true;
   Snapshot* beside_ = nullptr;

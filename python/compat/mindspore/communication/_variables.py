@@ -46,7 +46,7 @@ def settings_of_job(topology_s, recovers):
     if interval := os.environ.get("MS_RECOVERY_INTERVAL", ""):
         number("MS_RECOVERY_INTERVAL", interval, 1, _MOST_SECONDS)
         if recovers:
-            idle.append(f"MS_RECOVERY_INTERVAL={interval} has no effect: a rank keeps its values after each step; TESSERA_KEEP_STEPS says after how many")
+            idle.append(f"MS_RECOVERY_INTERVAL={interval} has no effect: a rank keeps its values as often as takes a hundredth of the training's time; TESSERA_KEEP_STEPS says after how many steps")
     return own, idle
 
 
