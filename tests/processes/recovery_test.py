@@ -177,10 +177,11 @@ class Recovery(unittest.TestCase):
 
 
 class OnOneHost(Recovery):
-    def goes_on(self, ranks, *arguments, killed=(1, 4), restarts=1, says=r"rank \d: killed by signal SIGKILL; the job goes on, starting it again \(1 of \d+ losses"):
+    def goes_on(self, ranks, *arguments, killed=(1, 4), restarts=1, variables=None, says=r"rank \d: killed by signal SIGKILL; the job goes on, starting it again \(1 of \d+ losses"):
         straight = self.undisturbed(ranks, *arguments)
         code, out = run([TESSERA, "run", "-n", ranks, "--max_restarts", restarts,
-                         *self.job(*arguments, "--kill_rank", killed[0], "--kill_step", killed[1], "--kill_once", self.once())])
+                         *self.job(*arguments, "--kill_rank", killed[0], "--kill_step", killed[1], "--kill_once", self.once())],
+                        **(variables or {}))
         self.assertEqual(code, 0, out)
         self.assertRegex(out, says)
         self.assertEqual(result(out), straight, out)
@@ -192,8 +193,13 @@ class OnOneHost(Recovery):
                 self.goes_on(3, "--steps", 10, killed=(rank, step))
 
     def test_no_step_is_lost_and_none_is_repeated_but_the_last_of_an_epoch(self):
-        out = self.goes_on(2, "--steps", 8, killed=(1, 6))
+        out = self.goes_on(2, "--steps", 8, killed=(1, 6), variables={"TESSERA_KEEP_STEPS": 1})
         self.assertEqual([int(step) for step in re.findall(r"loss (\d+) ", out)], list(range(1, 9)), out)
+
+    def test_steps_that_it_costs_too_much_to_keep_are_made_again(self):
+        # A step takes less than a hundred copies; the first four are kept to see what that takes.
+        out = self.goes_on(2, "--network", "wide", "--learning_rate", 0.001, "--steps", 12, killed=(1, 8))
+        self.assertEqual([int(step) for step in re.findall(r"loss (\d+) ", out)], [*range(1, 8), *range(5, 13)], out)
 
     def test_no_step_is_lost_where_a_rank_is_killed_while_it_copies_the_one_before(self):
         # So many values are copied beside the next step, and rank 1 is killed where that begins.
