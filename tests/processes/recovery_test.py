@@ -196,6 +196,12 @@ class OnOneHost(Recovery):
         out = self.goes_on(2, "--steps", 8, killed=(1, 6), variables={"TESSERA_KEEP_STEPS": 1})
         self.assertEqual([int(step) for step in re.findall(r"loss (\d+) ", out)], list(range(1, 9)), out)
 
+    def test_ranks_that_would_keep_other_steps_are_refused(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 1, "sh", "-c", 'TESSERA_KEEP_STEPS=$((2 * RANK_ID + 1)) exec "$@"', "sh",
+                         *self.job("--steps", 4)])
+        self.assertEqual(code, 1, out)
+        self.assertIn("TESSERA_KEEP_STEPS is 3 on one rank and 1 on another: give it to all ranks alike", out)
+
     def test_steps_that_it_costs_too_much_to_keep_are_made_again(self):
         # A step takes less than a hundred copies; the first four are kept to see what that takes.
         out = self.goes_on(2, "--network", "wide", "--learning_rate", 0.001, "--steps", 12, killed=(1, 8))

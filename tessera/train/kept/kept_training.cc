@@ -440,13 +440,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   number_ = recovery_->next_number("training");
   why_nothing_.clear();
   has_later_ = false;
-  // A copy of what does not fit into memory would not fit either.
-  keeps_ = core_.bare_session().values().spilled_bytes() == 0;
-  if (!keeps_ && own_rank() == 0) {
-    log_info(
-        "what servers keep lies in files, of which no copy is kept: a job that loses a rank goes on from a checkpoint");
-  }
-  interval_ = KeepInterval(recovery_->keep_steps());
+  agree_on_keeping();
   measure();
   copies_beside_ = may_copy_beside();
   set_buddies();
@@ -789,6 +783,28 @@ void KeptTraining::keep(bool is_done) {
   write(is_done);
   const int64_t now = Clock::system().monotonic_ns();
   if (!is_done && interval_.note_kept(step, now, cost_ns())) agree_on_interval();
+}
+
+// Whether steps are kept, and after how many. Every rank calls it.
+void KeptTraining::agree_on_keeping() {
+  const int64_t steps = recovery_->keep_steps();
+  // A copy of what does not fit into memory would not fit either, and what some ranks have is not the whole.
+  const bool spills = core_.bare_session().values().spilled_bytes() > 0;
+  int64_t said[] = {steps, -steps, spills ? 1 : 0};
+  if (trains_together()) {
+    core_.context.world().all_reduce(said, std::ssize(said), DType::kI64, comm::ReduceOp::kMax, kWho);
+  }
+  if (said[0] != -said[1]) {
+    const auto text = [](int64_t number) { return number == 0 ? "auto" : std::to_string(number); };
+    throw InvalidArgument("TESSERA_KEEP_STEPS is {} on one rank and {} on another: give it to all ranks alike",
+                          text(said[0]), text(-said[1]));
+  }
+  keeps_ = said[2] == 0;
+  if (!keeps_ && own_rank() == 0) {
+    log_info(
+        "what servers keep lies in files, of which no copy is kept: a job that loses a rank goes on from a checkpoint");
+  }
+  interval_ = KeepInterval(steps);
 }
 
 // What keeping has taken of this rank: the time that its training has waited, and what was computed beside it.

@@ -109,6 +109,7 @@ class KeptTraining {
   void own_memory();
   void write(bool is_done);
   void write_version(bool is_done);
+  void agree_on_keeping();
   int64_t cost_ns() const;
   void agree_on_interval();
   void give_copies(const std::vector<Holdings>& kept, FunctionRef<bool(const Holdings&)> has);
