@@ -34,8 +34,9 @@ constexpr int64_t kNoRoomMs = 100;
 constexpr int64_t kGoodbyeMs = 2000;
 // Answers of so many bytes wait for the state to be saved once for all of them.
 constexpr size_t kMostUntoldBytes = size_t{4} << 20;
-// The reasons why connections were turned away are said once in so long.
+// The reasons why connections were turned away are said once in so long, and where many are, once in so long at last.
 constexpr int64_t kQuietMs = 1000;
+constexpr int64_t kLongestQuietMs = 60000;
 // Between two attempts to save on a disk that is full, and between two warnings of it.
 constexpr int64_t kSaveAgainMs = 1000;
 // Between two looks of who is shown how the job is.
@@ -278,12 +279,15 @@ struct RendezvousServer::Impl {
     connection->close(reason);
   }
 
-  // Logs why, but not so often that it fills a disk.
+  // Logs why, but not so often that strangers fill a disk, or a pipe that is read late: less and less often while they
+  // come.
   void say_turned_away(PeerId id, const std::string& reason) {
     ++num_turned_away;
     const int64_t now = now_ms();
     if (reason.empty() || reason == "its connection has ended" || now < turned_away_again_ms) return;
-    turned_away_again_ms = now + kQuietMs;
+    const bool was_calm = now >= turned_away_again_ms + kLongestQuietMs;
+    quiet_ms = was_calm ? kQuietMs : std::min(2 * quiet_ms, kLongestQuietMs);
+    turned_away_again_ms = now + quiet_ms;
     const auto found = entries.find(id);
     log_warning("the scheduler at {} has turned away a connection from {}: {} ({} so far)", address.text(),
                 found == entries.end() ? "a host" : found->second.connection->address(), printable(reason),
@@ -394,6 +398,7 @@ struct RendezvousServer::Impl {
   int64_t files_again_ms = 0;
   int64_t status_again_ms = 0;
   int64_t turned_away_again_ms = 0;
+  int64_t quiet_ms = kQuietMs;
   int64_t goodbye_ms = 0;
   int64_t num_turned_away = 0;
   std::atomic<bool> must_stop{false};
