@@ -12,6 +12,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -273,7 +274,6 @@ class Scheduler:
         self.descriptors = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         self.command = [tessera, "scheduler", "--workers", str(workers), "--state", Path(folder) / "state", *map(str, options)]
         self.environment, self.port, self.process = os.environ | certificates.environment, 0, None
-        self.log = Path(folder) / "scheduler.log"
         self.start()
 
     def limit_descriptors(self):
@@ -287,10 +287,20 @@ class Scheduler:
         if not found:
             raise RuntimeError(line + self.process.stdout.read())
         self.port = int(found[1])
+        # A pipe that nobody reads is full after some minutes of strangers, and the scheduler would wait for room in it.
+        self.reader = threading.Thread(target=self.read, args=(self.process.stdout,), daemon=True)
+        self.reader.start()
+
+    @staticmethod
+    def read(stdout):
+        for _ in stdout:
+            pass
 
     def kill(self):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self.reader.join()
+        self.process.stdout.close()
 
     def cpu_s(self):
         """What it has computed since it started, in seconds of a core."""
