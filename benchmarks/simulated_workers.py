@@ -266,6 +266,9 @@ class Swarm:
             self.selector.modify(worker.line, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
 
 
+MOST_LINES = 10_000
+
+
 class Scheduler:
     """`tessera scheduler` in a process of its own, which is killed and started again with its state."""
 
@@ -288,19 +291,17 @@ class Scheduler:
             raise RuntimeError(line + self.process.stdout.read())
         self.port = int(found[1])
         # A pipe that nobody reads is full after some minutes of strangers, and the scheduler would wait for room in it.
-        self.reader = threading.Thread(target=self.read, args=(self.process.stdout,), daemon=True)
+        self.lines = deque([line], MOST_LINES)
+        self.reader = threading.Thread(target=self.lines.extend, args=(self.process.stdout,), daemon=True)
         self.reader.start()
 
-    @staticmethod
-    def read(stdout):
-        for _ in stdout:
-            pass
-
     def kill(self):
+        """What it has said, its last lines."""
         self.process.kill()
         self.process.wait()
         self.reader.join()
         self.process.stdout.close()
+        return "".join(self.lines)
 
     def cpu_s(self):
         """What it has computed since it started, in seconds of a core."""
