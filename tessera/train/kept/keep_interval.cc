@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace tessera::train {
 namespace {
@@ -31,16 +32,21 @@ bool KeepInterval::note_kept(int64_t step, int64_t now_ns, int64_t cost_ns) {
   if (!is_automatic()) return false;
   newest_ = step;
   ++num_kept_;
-  const Mark here{num_kept_, step, now_ns, cost_ns};
-  if (num_kept_ <= kFirstCounted) mark_ = here;
+  const int64_t copy_ns = cost_ns - std::exchange(cost_ns_, cost_ns);
+  cheapest_ns_ = std::min(cheapest_ns_, copy_ns);
+  const auto begin = [&] {
+    begin_step_ = step;
+    begin_ns_ = now_ns;
+    cheapest_ns_ = std::numeric_limits<int64_t>::max();
+  };
+  if (num_kept_ <= kFirstCounted) begin();
   if (!is_time_to_agree(num_kept_)) return false;
-  const double steps = static_cast<double>(std::max<int64_t>(1, step - mark_.step));
-  const double step_ns = std::max(1.0, static_cast<double>(now_ns - mark_.now_ns) / steps);
-  const double copy_ns = static_cast<double>(cost_ns - mark_.cost_ns) / static_cast<double>(num_kept_ - mark_.num_kept);
-  part_of_step_ = copy_ns / step_ns;
+  const double steps = static_cast<double>(std::max<int64_t>(1, step - begin_step_));
+  const double step_ns = std::max(1.0, static_cast<double>(now_ns - begin_ns_) / steps);
+  part_of_step_ = static_cast<double>(cheapest_ns_) / step_ns;
   constexpr double kMost = std::numeric_limits<int32_t>::max();
   proposal_ = static_cast<int64_t>(std::clamp(std::ceil(part_of_step_ / kMostPart), 1.0, kMost));
-  mark_ = here;
+  begin();
   return true;
 }
 

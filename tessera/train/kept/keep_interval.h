@@ -34,13 +34,11 @@ class KeepInterval {
   int64_t interval_ = 1;
   int64_t num_kept_ = 0;
   int64_t newest_ = -1;  // that was kept; -1: none
-  // Since when costs count: they begin when both versions of the memory have been written to once.
-  struct Mark {
-    int64_t num_kept = 0;
-    int64_t step = 0;
-    int64_t now_ns = 0;
-    int64_t cost_ns = 0;
-  } mark_;
+  int64_t cost_ns_ = 0;  // when it was
+  // Since the last agreement; at first since both versions of the memory have been written to once.
+  int64_t begin_step_ = 0;
+  int64_t begin_ns_ = 0;
+  int64_t cheapest_ns_ = 0;  // of the copies: one that was held up says nothing of the next ones
   int64_t proposal_ = 1;
   double part_of_step_ = 0;
 };

@@ -82,6 +82,17 @@ TEST(KeepInterval, goes_by_what_all_ranks_have_agreed_on) {
   EXPECT_TRUE(interval.is_due(11)) << "where data sinks, steps are passed over";
 }
 
+TEST(KeepInterval, does_not_go_by_a_copy_that_was_held_up) {
+  Training training{.interval = KeepInterval(0), .step_ns = 1'000'000, .copy_ns = 50'000};
+  training.make(3);
+  training.copy_ns = 6'000'000'000;
+  training.make(1);
+  EXPECT_EQ(training.interval.interval(), 1);
+  training.copy_ns = 50'000;
+  training.make(100);
+  EXPECT_EQ(training.interval.interval(), 5);
+}
+
 TEST(KeepInterval, survives_a_clock_that_stands_still) {
   KeepInterval interval(0);
   for (int64_t step = 1; step <= 4; ++step) interval.note_kept(step, 5, step * 1'000'000);
