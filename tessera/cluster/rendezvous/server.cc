@@ -34,7 +34,8 @@ constexpr int64_t kNoRoomMs = 100;
 constexpr int64_t kGoodbyeMs = 2000;
 // Answers of so many bytes wait for the state to be saved once for all of them.
 constexpr size_t kMostUntoldBytes = size_t{4} << 20;
-// The reasons why connections were turned away are said once in so long, and where many are, once in so long at last.
+// Why connections were turned away is said once in so long, and while strangers come ever less often, down to once in
+// the longer time.
 constexpr int64_t kQuietMs = 1000;
 constexpr int64_t kLongestQuietMs = 60000;
 // Between two attempts to save on a disk that is full, and between two warnings of it.

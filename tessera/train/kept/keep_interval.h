@@ -1,6 +1,6 @@
 // KeepInterval: after which steps of a training its values are kept. Either after every so many, or, where nobody has
-// said how many, after so many that keeping them takes no more than a hundredth of the training's time: then a loss
-// costs at most the steps that were made while a hundred copies could have been.
+// said how many, after so many that keeping them takes no more than a hundredth of the training's time: then after
+// a loss at most those steps are made again that take as long as a hundred copies.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class KeepInterval {
   int64_t proposal() const { return proposal_; }
   // What keeping after each step would take of a step's time, by the same.
   double part_of_step() const { return part_of_step_; }
-  // From the step that was kept last.
+  // Counts so many steps from the one that was kept last to the next one.
   void agree(int64_t interval);
   int64_t interval() const { return interval_; }
 
